@@ -1,0 +1,119 @@
+"""Every setting of an engine in one value that checks itself. Defaults are fixed, never measured at start."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+
+from shared_runtime.errors import ConfigError
+from shared_runtime.policy import GrammarLimits
+
+DtypeName = Literal["fp32", "bf16", "fp16"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+LoadFormat = Literal["auto", "dummy"]
+SchedulePolicyName = Literal["fcfs", "lpm"]
+PrefixCacheName = Literal["radix", "naive"]
+
+_DTYPES: dict[DtypeName, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def default_threads(cores: int) -> int:
+    """1 on up to two cores (a second one slows single-token decoding down), else up to 4."""
+    return 1 if cores <= 2 else min(4, cores)
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Settings of one engine.
+
+    Attributes:
+        model: "embedded", a Hugging Face folder, a .gguf file, or a hub id "owner/name".
+        load_format: "dummy" makes random weights of the model's shape and reads no weight file.
+        stage: 1 to 5, or the stage's name.
+        backend: the grammar engine, for stages that have a choice; None takes the stage's default.
+        dtype: of weights, activations and the KV pool. device: "auto" takes CUDA when there is one.
+        threads: torch threads on a CPU; None takes `default_threads`.
+        exact: bit-identical logits whatever the batch, chunking or neighbours (contracts, section 1); slower.
+        kv_pool_tokens: slots of the KV pool, one token each.
+        max_running_requests: most requests in a batch.
+        chunked_prefill_size: most tokens that one EXTEND pass feeds; longer prompts go in chunks.
+        schedule_policy: "fcfs" or "lpm" (longest cached prefix first).
+        prefix_cache: "radix", or "naive" (no sharing: the oracle that sharing changes nothing).
+        new_token_ratio: share of `max_new_tokens` that admission reserves at first; it falls while nothing is
+            retracted and comes back when something is.
+        limits: on grammars. seed: of requests that bring no seed of their own.
+        trace: None for no trace, True to get a `StepRecord` from each `step()`, a path to write JSON lines to.
+        trace_tree: put a snapshot of the prefix cache into each record.
+    """
+
+    model: str = "embedded"
+    load_format: LoadFormat = "auto"
+    stage: int | str = 1
+    backend: str | None = None
+    dtype: DtypeName = "fp32"
+    device: DeviceName = "cpu"
+    threads: int | None = None
+    exact: bool = False
+    kv_pool_tokens: int = 8_192
+    max_running_requests: int = 64
+    chunked_prefill_size: int = 512
+    schedule_policy: SchedulePolicyName = "fcfs"
+    prefix_cache: PrefixCacheName = "radix"
+    new_token_ratio: float = 0.7
+    limits: GrammarLimits = field(default_factory=GrammarLimits)
+    seed: int = 0
+    trace: Path | bool | None = None
+    trace_tree: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("load_format", self.load_format, get_args(LoadFormat))
+        _one_of("dtype", self.dtype, get_args(DtypeName))
+        _one_of("device", self.device, get_args(DeviceName))
+        _one_of("schedule_policy", self.schedule_policy, get_args(SchedulePolicyName))
+        _one_of("prefix_cache", self.prefix_cache, get_args(PrefixCacheName))
+        _positive("kv_pool_tokens", self.kv_pool_tokens)
+        _positive("max_running_requests", self.max_running_requests)
+        _positive("chunked_prefill_size", self.chunked_prefill_size)
+        if self.threads is not None:
+            _positive("threads", self.threads)
+        if not 0.0 < self.new_token_ratio <= 1.0:
+            raise ConfigError(f"{self.new_token_ratio} is not in (0, 1]", where="new_token_ratio")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("this torch sees no CUDA device", where="device",
+                              fix="use --device cpu, or install a CUDA build of torch")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The torch dtype of `dtype`."""
+        return _DTYPES[self.dtype]
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device `device` stands for on this machine."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    @property
+    def thread_count(self) -> int:
+        """Torch threads this engine uses on a CPU."""
+        return default_threads(usable_cores()) if self.threads is None else self.threads
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{value!r} is not one of {', '.join(allowed)}", where=name)
+
+
+def _positive(name: str, value: int) -> None:
+    if value < 1:
+        raise ConfigError(f"must be a whole number of at least 1, not {value!r}", where=name)

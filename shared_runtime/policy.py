@@ -1,0 +1,230 @@
+"""The contract between the runtime and a stage: `StagePolicy`, the stage's hand in the loop.
+
+Who owns what
+    The scheduler owns requests, batches and memory. The policy owns `Request.grammar` and everything behind it;
+    it is the only one to advance a grammar, and it never touches the KV pool, except for the requests that it
+    takes out of a batch in `before_decode`.
+Locks
+    Every method is called on the scheduler's thread, one at a time, in the order of the loop. A policy may use
+    threads of its own (to compile); what it shares with them it locks itself.
+Errors
+    A method that fails for one request says so in its result, naming the error; it does not raise. What it
+    raises is a defect, and ends the engine's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from shared_runtime.constraint import Constraint, ConstraintKind
+from shared_runtime.errors import JumpforwardError, UnsupportedConstraintError
+from shared_runtime.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from shared_runtime.request import Request
+    from shared_runtime.schedule_batch import ScheduleBatch
+    from shared_runtime.tokenizer import Tokenizer
+
+JumpForward = Literal["none", "scheduler", "draft", "force"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a generation could do, as data: read by scheduler, command line, tests and docs.
+
+    Attributes:
+        constraints: the kinds a request may ask for. backends: the grammar engines to choose from.
+        jump_forward: every way of jumping that the stage has; `none` alone means it never jumps.
+        async_compile, overlap, speculation, tensor_parallel, reasoning: whether the stage has it at all.
+    """
+
+    constraints: frozenset[ConstraintKind]
+    backends: tuple[str, ...]
+    jump_forward: tuple[JumpForward, ...] = ("none",)
+    async_compile: bool = False
+    overlap: bool = False
+    speculation: bool = False
+    tensor_parallel: bool = False
+    reasoning: bool = False
+
+
+class AdmitState(Enum):
+    """Answer of `admit` and `poll`."""
+
+    READY = "ready"
+    COMPILING = "compiling"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """READY (schedule it), COMPILING (ask `poll`), or REJECTED with the error that the request ends with."""
+
+    state: AdmitState
+    error: JumpforwardError | None = None
+
+
+READY = Admission(AdmitState.READY)
+COMPILING = Admission(AdmitState.COMPILING)
+
+
+def rejected(error: JumpforwardError) -> Admission:
+    """The admission of a request that ends here, with `error`."""
+    return Admission(AdmitState.REJECTED, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """What `before_decode` took out of the batch.
+
+    The policy has already given back their table rows and slots (through the caches); `reqs` go to the end of
+    the waiting queue and come back as an EXTEND.
+    """
+
+    reqs: Sequence[Request] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """The tokens that one request got in this pass, in order; one unless drafts were verified."""
+
+    req: Request
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptResult:
+    """What a grammar made of a `SampledRow`.
+
+    Attributes:
+        n_accepted: how many of the tokens it took; the rest are not emitted.
+        terminated: nothing can follow; the request ends.
+        error: the grammar failed; the request ends with it and the others go on.
+    """
+
+    n_accepted: int
+    terminated: bool = False
+    error: JumpforwardError | None = None
+
+
+class StagePolicy(Protocol):
+    """A stage's hand in the loop; the numbers are those of the loop in `scheduler.py`."""
+
+    def admit(self, req: Request) -> Admission:
+        """1. A constrained request has arrived: prepare its grammar, or say why it cannot be served."""
+        ...
+
+    def poll(self) -> list[tuple[Request, Admission]]:
+        """2. Requests that were COMPILING and are now READY or REJECTED. Never blocks."""
+        ...
+
+    def before_decode(self, batch: ScheduleBatch) -> Requeue:
+        """3. A decode step is about to be prepared; take requests out of the batch, or nothing."""
+        ...
+
+    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+        """6. Rewrite the sampling support: -inf where a token is not allowed, in place.
+
+        Args:
+            logits: [rows, width] float32. Row i belongs to `batch.sampled[i]`. Rows of unconstrained requests
+                must stay bit-identical.
+            batch: the requests.
+            positions: per row, the index of the output token that it decides.
+
+        Returns:
+            The rows that a grammar was applied to. The stop set is allowed in a row iff its grammar accepts
+            there; a row may come out all -inf (the sampler ends that request with an error).
+        """
+        ...
+
+    def accept(self, batch: ScheduleBatch, rows: Sequence[SampledRow]) -> list[AcceptResult]:
+        """8. Advance each constrained request's grammar by its tokens; one result a row, in order.
+
+        A token of the model's stop set ends the grammar. A request's extra stop tokens never get here: they end
+        the text and are no part of it.
+        """
+        ...
+
+    def retract(self, req: Request) -> None:
+        """The request goes back to the queue for want of memory: its output and its state stay as they are."""
+        ...
+
+    def release(self, req: Request, reason: str) -> None:
+        """The request has ended. Idempotent; also called for requests that never became READY."""
+        ...
+
+    def cancel(self, rid: str) -> None:
+        """The request was aborted while COMPILING: it must not come back from `poll`. Idempotent."""
+        ...
+
+    def describe(self, req: Request) -> dict[str, object]:
+        """The grammar's state for the trace: JSON values only, {} when there is nothing to show."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarLimits:
+    """Safe defaults against grammars that would hang the process or fill its memory (contracts, section 10).
+
+    Attributes:
+        compile_timeout: seconds a compile may take before its request ends with `GrammarTimeoutError`.
+        max_states: most states an automaton may have.
+        mask_timeout: seconds one row's mask may take.
+    """
+
+    compile_timeout: float = 10.0
+    max_states: int = 20_000
+    mask_timeout: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """What a stage is built from.
+
+    Attributes:
+        vocabulary: tokens as bytes. tokenizer: for stages that encode text themselves.
+        device: where logits live. limits: on grammars.
+        backend: the grammar engine asked for, None for the stage's default.
+        progress: called with (what, done, total) during long compiles; total 0 when unknown.
+    """
+
+    vocabulary: Vocabulary
+    tokenizer: Tokenizer
+    device: torch.device
+    limits: GrammarLimits = field(default_factory=GrammarLimits)
+    backend: str | None = None
+    progress: Callable[[str, int, int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What a stage package exports as `STAGE`.
+
+    Attributes:
+        id: 1 to 5. name: the package's name. title: a line for people. years: when upstream worked this way.
+        commits: upstream commits the stage is rebuilt from, (hash, what it did).
+        capabilities: what this generation could do. build: makes the policy.
+    """
+
+    id: int
+    name: str
+    title: str
+    years: str
+    commits: tuple[tuple[str, str], ...]
+    capabilities: Capabilities
+    build: Callable[[StageContext], StagePolicy]
+
+
+def refuse_kind(constraint: Constraint, spec: StageSpec, first_stage: int | None) -> UnsupportedConstraintError:
+    """The error for a constraint kind that this generation lacks, naming the first stage that has it."""
+    kinds = ", ".join(sorted(spec.capabilities.constraints))
+    fix = f"use --stage {first_stage}" if first_stage else f"this stage has: {kinds}"
+    return UnsupportedConstraintError(
+        f"stage {spec.id} ({spec.name}) has no {constraint.kind}", where="constraint",
+        first_stage=first_stage, fix=fix)
