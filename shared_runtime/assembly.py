@@ -1,0 +1,84 @@
+"""Puts an engine's parts together from its settings: model, tokenizer, memory, stage, tracer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from shared_runtime.config import EngineConfig
+from shared_runtime.errors import ConfigError
+from shared_runtime.kv_memory import KVMemory
+from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
+from shared_runtime.model.config import ModelConfig
+from shared_runtime.model.locate import locate_model
+from shared_runtime.model_runner import ModelRunner, load_model
+from shared_runtime.naive_cache import NaiveCache
+from shared_runtime.policy import StageContext, StagePolicy, StageSpec
+from shared_runtime.prefix_cache import PrefixCache
+from shared_runtime.radix_cache import RadixCache
+from shared_runtime.tokenizer import Tokenizer
+from shared_runtime.tracer import NullTracer, StepTracer, Tracer
+from stages import get_stage
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """Everything an engine is made of, ready to run."""
+
+    model: ModelConfig
+    tokenizer: Tokenizer
+    runner: ModelRunner
+    memory: KVMemory
+    stage: StageSpec
+    policy: StagePolicy
+    tracer: Tracer
+
+
+def assemble(config: EngineConfig, progress: Progress | None) -> EngineParts:
+    """Load and build everything `config` asks for.
+
+    Raises:
+        CheckpointError: the model cannot be found, fetched or loaded.
+        ConfigError: a setting does not fit the model or the stage.
+    """
+    stage = get_stage(config.stage)
+    if config.backend is not None and config.backend not in stage.capabilities.backends:
+        raise ConfigError(f"stage {stage.id} has no backend {config.backend!r}", where="backend",
+                          fix=f"it has: {', '.join(stage.capabilities.backends)}")
+    if config.torch_device.type == "cpu":
+        torch.set_num_threads(config.thread_count)
+    folder = locate_model(config.model, progress)
+    model, decoder = load_model(folder, dtype=config.torch_dtype, device=config.torch_device, exact=config.exact,
+                                load_format=config.load_format)
+    tokenizer = Tokenizer.from_folder(folder, vocab_width=model.vocab_size)
+    memory = _memory(config, model)
+    policy = stage.build(StageContext(
+        vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
+        backend=config.backend, progress=progress))
+    return EngineParts(
+        model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy,
+        runner=ModelRunner(model, decoder, memory.pool, memory.tables),
+        tracer=_tracer(config, tokenizer, policy))
+
+
+def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:
+    device = config.torch_device
+    pool = TokenToKVPool(size=config.kv_pool_tokens, n_layers=model.n_layers, n_kv_heads=model.n_kv_heads,
+                         head_dim=model.head_dim, dtype=config.torch_dtype, device=device)
+    longest = min(model.context_length, config.kv_pool_tokens)
+    # One row more than may run: the request whose prompt is being fed in chunks holds one too.
+    tables = ReqToTokenPool(size=config.max_running_requests + 1, max_len=longest, device=device)
+    cache: PrefixCache = RadixCache(pool) if config.prefix_cache == "radix" else NaiveCache(pool)
+    return KVMemory(pool, tables, cache)
+
+
+def _tracer(config: EngineConfig, tokenizer: Tokenizer, policy: StagePolicy) -> Tracer:
+    if config.trace is None or config.trace is False:
+        return NullTracer()
+    path = config.trace if isinstance(config.trace, Path) else None
+    return StepTracer(tokenizer.vocabulary, policy.describe, path=path, with_tree=config.trace_tree)

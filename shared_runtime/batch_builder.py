@@ -1,0 +1,115 @@
+"""Which requests run in the next pass, and on which slots: step 4 of the loop."""
+
+from __future__ import annotations
+
+from shared_runtime.config import EngineConfig
+from shared_runtime.forward_batch import ForwardMode
+from shared_runtime.kv_memory import KVMemory
+from shared_runtime.policy import StagePolicy
+from shared_runtime.queues import Queues
+from shared_runtime.request import Request
+from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
+from shared_runtime.tracer import Tracer
+from shared_runtime.waiting_queue import NewTokenEstimator
+
+
+class BatchBuilder:
+    """Builds an EXTEND batch if any request fits, else a DECODE batch.
+
+    Invariant it lives on: a request is admitted by the engine only if its prompt and `max_new_tokens` fit into the
+    whole pool. So a request that is alone always fits, and there is always a way on.
+    """
+
+    def __init__(self, config: EngineConfig, memory: KVMemory, queues: Queues, policy: StagePolicy,
+                 tracer: Tracer) -> None:
+        self._config = config
+        self._memory = memory
+        self._queues = queues
+        self._policy = policy
+        self._tracer = tracer
+        self.estimator = NewTokenEstimator(config.new_token_ratio)
+
+    def next_batch(self) -> ScheduleBatch | None:
+        """The batch of this turn, its slots taken; None when nothing can run."""
+        return self._extend() or self._decode()
+
+    def _extend(self) -> ScheduleBatch | None:
+        rows: list[BatchRow] = []
+        budget = self._config.chunked_prefill_size
+        chunked = self._queues.chunked
+        if chunked is not None:
+            row = self._row(chunked, budget)
+            if row is None:
+                return None
+            rows.append(row)
+            budget -= len(row.ids)
+            self._queues.chunked = None if row.samples else chunked
+        for req in self._queues.waiting.in_order(self._memory.cache):
+            row = self._admit(req, budget, rows)
+            if row is None:
+                break
+            rows.append(row)
+            budget -= len(row.ids)
+            self._queues.waiting.remove(req)
+            if not row.samples:
+                self._queues.chunked = req
+        return ScheduleBatch(ForwardMode.EXTEND, rows) if rows else None
+
+    def _admit(self, req: Request, budget: int, rows: list[BatchRow]) -> BatchRow | None:
+        """A row for a waiting request, or None when budget, batch or memory has no room for it."""
+        live = len(self._queues.running) + len(rows)
+        if budget < 1 or self._queues.chunked is not None or live >= self._config.max_running_requests:
+            return None
+        reusable = 0 if _scores_prompt(req) else req.total_len - 1
+        if not self._memory.attach(req, reusable):
+            return None
+        others = [*self._queues.running, *(row.req for row in rows)]
+        needed = req.total_len - req.kv_len + self.estimator.reserve([req])
+        if needed > self._memory.room - self.estimator.reserve(others):
+            self._memory.release(req)
+            return None
+        return self._row(req, budget)
+
+    def _row(self, req: Request, budget: int) -> BatchRow | None:
+        """Feed as much of `req` as budget and memory allow; None when that is nothing."""
+        count = min(req.total_len - req.kv_len, budget, self._memory.room)
+        slots = self._memory.take(count) if count > 0 else None
+        if slots is None:
+            return None
+        self._memory.write(req, slots)
+        end = req.kv_len + count
+        return BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
+                        samples=end == req.total_len, scores_prompt=_scores_prompt(req))
+
+    def _decode(self) -> ScheduleBatch | None:
+        queues = self._queues
+        before = len(queues.in_memory)
+        while queues.running and self._memory.room < len(queues.running):
+            self.retract(max(queues.in_memory, key=lambda req: req.priority))
+        if not queues.running:
+            return None
+        if len(queues.in_memory) == before:
+            self.estimator.decoded()
+        slots = self._memory.take(len(queues.running))
+        if slots is None:
+            raise AssertionError("room was checked above")
+        rows = []
+        for req, slot in zip(queues.running, slots.unbind(), strict=True):
+            self._memory.write(req, slot.view(1))
+            rows.append(BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:], slots=slot.view(1)))
+        return ScheduleBatch(ForwardMode.DECODE, rows)
+
+    def retract(self, req: Request) -> None:
+        """Put a request back into the queue. It keeps its output and its grammar's state; only memory is lost."""
+        self._queues.drop(req)
+        self._memory.release(req)
+        self._policy.retract(req)
+        self._queues.waiting.put_back(req)
+        self.estimator.retracted()
+        req.metrics.retractions += 1
+        self._tracer.moved(req, "retracted")
+
+
+def _scores_prompt(req: Request) -> bool:
+    """True while the prompt's tokens still need their log-probabilities, so no prefix may be skipped."""
+    return req.sampling.prompt_logprobs and len(req.prompt_logprobs) < len(req.prompt_ids) - 1

@@ -1,0 +1,229 @@
+"""The front of the machine: requests in, text and results out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from shared_runtime.assembly import EngineParts, assemble
+from shared_runtime.config import EngineConfig
+from shared_runtime.constraint import Constraint
+from shared_runtime.errors import EngineStateError, JumpforwardError, RequestError
+from shared_runtime.request import Request
+from shared_runtime.request_factory import Ask, RequestFactory, pair_up
+from shared_runtime.result import Result, StreamEvent, refused, result_of
+from shared_runtime.sampling_params import SamplingParams
+from shared_runtime.scheduler import Scheduler
+from shared_runtime.trace import StepRecord
+
+Message = Mapping[str, str]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request whose result has not been handed over, and how much of it has been streamed."""
+
+    req: Request
+    index: int
+    sent_tokens: int = 0
+
+
+class Engine:
+    """One model, one stage, one loop. Use as a context manager, from one thread.
+
+    Args:
+        config: the settings; None takes the defaults (embedded model, stage 1, CPU, fp32).
+        progress: called with (what, done, total) during long work: conversion, loading, compiling; total 0 when
+            it is unknown.
+
+    Raises:
+        ConfigError, CheckpointError: see `assemble`.
+    """
+
+    def __init__(self, config: EngineConfig | None = None, *, progress: Progress | None = None) -> None:
+        self.config = config or EngineConfig()
+        self.parts: EngineParts = assemble(self.config, progress)
+        self.tokenizer = self.parts.tokenizer
+        self.scheduler = Scheduler(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
+                                   self.parts.policy, self.parts.tracer)
+        self._factory = RequestFactory(self.config, self.parts.model, self.tokenizer)
+        self._live: dict[str, _Live] = {}
+        self._results: dict[str, Result] = {}
+        self._closed = False
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    # a turn at a time
+
+    def add_request(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
+                    prompt_ids: Sequence[int] | None = None, sampling: SamplingParams | None = None,
+                    constraint: Constraint | None = None, rid: str | None = None) -> list[str]:
+        """Hand in one request, as a raw prompt, a conversation or token ids.
+
+        Returns:
+            The ids of its `n` answers, in order: `rid` itself when n is 1, else `rid/0`, `rid/1`, ...
+
+        Raises:
+            RequestError: it cannot be served; nothing was added. What is wrong with a constraint shows later, in
+                the result: finding out may take a compile.
+        """
+        return self._add(Ask(prompt, messages, prompt_ids, sampling, constraint), rid or self._factory.new_rid())
+
+    def step(self) -> StepRecord | None:
+        """One turn of the loop; its record when the engine has a trace."""
+        self._check_open()
+        record = self.scheduler.step()
+        for req in self.scheduler.take_ended():
+            self._results[req.rid] = result_of(req, self._live[req.rid].index)
+        return record
+
+    @property
+    def has_work(self) -> bool:
+        """True while `step` has something to do."""
+        return self.scheduler.has_work
+
+    def abort(self, rid: str) -> None:
+        """End a request at the next turn with finish reason `abort`; nothing happens when it has ended.
+
+        Raises:
+            EngineStateError: no request of that id is known.
+        """
+        live = self._live.get(rid)
+        if live is None:
+            raise EngineStateError(f"no request {rid!r}", where="abort", fix="use an id that add_request returned")
+        self.scheduler.abort(live.req)
+
+    def take_events(self, rids: Collection[str] | None = None) -> list[StreamEvent]:
+        """What is new since the last call, of `rids` or of every request.
+
+        A finished request's event carries its result; the engine then forgets the request.
+        """
+        wanted = list(self._live) if rids is None else [rid for rid in self._live if rid in rids]
+        events = []
+        for rid in wanted:
+            live, result = self._live[rid], self._results.pop(rid, None)
+            if result is not None:
+                del self._live[rid]
+            event = _event(live, result)
+            if event.text or event.token_ids or event.finished:
+                events.append(event)
+        return events
+
+    # whole requests
+
+    def generate(self, prompts: str | Sequence[str] | None = None, *,
+                 messages: Sequence[Message] | Sequence[Sequence[Message]] | None = None,
+                 sampling: SamplingParams | Sequence[SamplingParams | None] | None = None,
+                 constraint: Constraint | Sequence[Constraint | None] | None = None) -> list[Result]:
+        """Run requests together to their end.
+
+        Args:
+            prompts: one raw prompt or several; or messages: one conversation or several.
+            sampling, constraint: one for all, or one a prompt.
+
+        Returns:
+            Results prompt by prompt, `n` for each. A request that cannot be served has a result with `error`;
+            the others are not touched by it.
+        """
+        results: dict[str, Result | None] = {}
+        for ask in pair_up(prompts, messages, sampling, constraint):
+            rid = self._factory.new_rid()
+            try:
+                results.update(dict.fromkeys(self._add(ask, rid)))
+            except JumpforwardError as error:
+                results[rid] = refused(rid, ask.prompt or "", error)
+        self._run({rid for rid, result in results.items() if result is None})
+        return [result or self._take(rid) for rid, result in results.items()]
+
+    def generate_one(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
+                     sampling: SamplingParams | None = None, constraint: Constraint | None = None) -> Result:
+        """Run one request to its end; of `n` answers, the first.
+
+        Raises:
+            JumpforwardError: what ended it, when it could not be served.
+        """
+        names = self.add_request(prompt, messages=messages, sampling=sampling, constraint=constraint)
+        self._run(set(names))
+        first, *_ = [self._take(name) for name in names]
+        if first.error is not None:
+            raise first.error
+        return first
+
+    def stream(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
+               sampling: SamplingParams | None = None,
+               constraint: Constraint | None = None) -> Iterator[StreamEvent]:
+        """Run one request and yield what is new after every turn. Closing the iterator aborts the request.
+
+        Raises:
+            JumpforwardError: at the first `next`, when the request cannot be served; later, when it fails.
+        """
+        names = set(self.add_request(prompt, messages=messages, sampling=sampling, constraint=constraint))
+        try:
+            while names:
+                self.step()
+                for event in self.take_events(names):
+                    if event.result is not None:
+                        names.discard(event.rid)
+                        if event.result.error is not None:
+                            raise event.result.error
+                    yield event
+        finally:
+            for name in names:
+                self.abort(name)
+            self._run(names)
+            self.take_events(names)
+
+    def check_integrity(self) -> None:
+        """Prove that the KV pool's books balance.
+
+        Raises:
+            IntegrityError: naming the difference.
+        """
+        self.parts.memory.check(self.scheduler.queues.in_memory)
+
+    def close(self) -> None:
+        """Stop taking requests and close the trace. Closing twice is closing once."""
+        if not self._closed:
+            self._closed = True
+            self.parts.tracer.close()
+
+    # inside
+
+    def _add(self, ask: Ask, rid: str) -> list[str]:
+        self._check_open()
+        reqs = self._factory.make(ask, rid)
+        for req in reqs:
+            if req.rid in self._live:
+                raise RequestError(f"request id {req.rid!r} is in use", where="rid", fix="choose another, or none")
+        for index, req in enumerate(reqs):
+            self._live[req.rid] = _Live(req, index)
+            self.scheduler.add(req)
+        return [req.rid for req in reqs]
+
+    def _run(self, rids: Collection[str]) -> None:
+        """Turn the loop until `rids` have ended."""
+        while any(rid not in self._results for rid in rids):
+            self.step()
+
+    def _take(self, rid: str) -> Result:
+        del self._live[rid]
+        return self._results.pop(rid)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineStateError("the engine is closed", where="engine", fix="make a new one")
+
+
+def _event(live: _Live, result: Result | None) -> StreamEvent:
+    req = live.req
+    text, req.unsent = req.unsent, ""
+    start, live.sent_tokens = live.sent_tokens, len(req.output_ids)
+    return StreamEvent(rid=req.rid, index=live.index, text=text, token_ids=req.output_ids[start:],
+                       origins=req.origins[start:], finished=result is not None, result=result)

@@ -1,0 +1,138 @@
+"""The requests of one turn, as the scheduler and the policy see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shared_runtime.forward_batch import ForwardBatch, ForwardMode
+from shared_runtime.request import Request
+
+
+@dataclass(slots=True)
+class BatchRow:
+    """One request's part of a pass: it feeds `ids`, whose first stands at position `start` of the request.
+
+    Attributes:
+        slots: [len(ids)] int64, where the new keys and values go.
+        samples: False for a middle chunk of a prompt, whose last logits mean nothing yet (upstream's #1703
+            advanced the grammar there).
+        scores_prompt: True when every fed position of the prompt needs logits (`prompt_logprobs`).
+    """
+
+    req: Request
+    start: int
+    ids: list[int]
+    slots: Tensor
+    samples: bool = True
+    scores_prompt: bool = False
+
+    @property
+    def end(self) -> int:
+        """Tokens the request has in the KV pool after this pass."""
+        return self.start + len(self.ids)
+
+
+@dataclass(slots=True)
+class PromptRows:
+    """Logits rows `first..last` of a pass score the prompt tokens from position `position` on."""
+
+    req: Request
+    first: int
+    last: int
+    position: int
+
+
+@dataclass(slots=True)
+class ScheduleBatch:
+    """The rows of one pass, in order.
+
+    Attributes:
+        mode: EXTEND or DECODE.
+        rows: one a request; owned by the scheduler.
+        sampled: the requests that get a token in this pass; row i of the sampled logits is `sampled[i]`.
+        sample_index: per sampled request, its row of the logits that the model returns.
+        prompt_rows: which logits rows score prompt tokens.
+    """
+
+    mode: ForwardMode
+    rows: list[BatchRow]
+    sampled: list[Request] = field(default_factory=list)
+    sample_index: list[int] = field(default_factory=list)
+    prompt_rows: list[PromptRows] = field(default_factory=list)
+
+    @classmethod
+    def about_to_decode(cls, reqs: Sequence[Request]) -> ScheduleBatch:
+        """The decode batch that `reqs` would make, before any slot is taken for it."""
+        none = torch.empty(0, dtype=torch.int64)
+        return cls(ForwardMode.DECODE, [BatchRow(req, req.kv_len, req.all_ids[req.kv_len:], none) for req in reqs])
+
+    @property
+    def reqs(self) -> list[Request]:
+        """The requests, in row order."""
+        return [row.req for row in self.rows]
+
+    @property
+    def has_grammar(self) -> bool:
+        """True when a sampled request is constrained."""
+        return any(req.has_grammar for req in self.sampled)
+
+    @property
+    def positions(self) -> list[int]:
+        """Per sampled request, the index of the output token that its logits decide."""
+        return [len(req.output_ids) for req in self.sampled]
+
+    def forward_batch(self, device: torch.device) -> ForwardBatch:
+        """The tensors of the pass; fills `sampled`, `sample_index` and `prompt_rows`."""
+        input_ids: list[int] = []
+        positions: list[int] = []
+        logits_index: list[int] = []
+        self.sampled, self.sample_index, self.prompt_rows = [], [], []
+        for row in self.rows:
+            offset = len(input_ids)
+            input_ids += row.ids
+            positions += range(row.start, row.end)
+            wanted = self._logits_positions(row)
+            if row.scores_prompt:
+                self._note_prompt_rows(row, wanted, first=len(logits_index))
+            logits_index += [offset + position - row.start for position in wanted]
+            if row.samples:
+                self.sampled.append(row.req)
+                self.sample_index.append(len(logits_index) - 1)
+        return ForwardBatch(
+            mode=self.mode,
+            input_ids=torch.tensor(input_ids, dtype=torch.int64, device=device),
+            positions=torch.tensor(positions, dtype=torch.int64, device=device),
+            out_slots=torch.cat([row.slots for row in self.rows]),
+            table_rows=torch.tensor([_table_row(row.req) for row in self.rows], dtype=torch.int64, device=device),
+            seq_lens=[row.end for row in self.rows],
+            extend_lens=[len(row.ids) for row in self.rows],
+            logits_index=torch.tensor(logits_index, dtype=torch.int64, device=device),
+        )
+
+    def sampled_logits(self, logits: Tensor) -> Tensor:
+        """[len(sampled), width]: the rows to sample from; the logits themselves when those are all of them."""
+        if len(self.sample_index) == logits.shape[0]:
+            return logits
+        return logits[torch.tensor(self.sample_index, dtype=torch.int64, device=logits.device)]
+
+    @staticmethod
+    def _logits_positions(row: BatchRow) -> Sequence[int]:
+        if row.scores_prompt:
+            return range(row.start, row.end)
+        return [row.end - 1] if row.samples else []
+
+    def _note_prompt_rows(self, row: BatchRow, wanted: Sequence[int], first: int) -> None:
+        """Position p's logits score the token at p + 1, as long as that is still the prompt."""
+        scored = min(row.end, len(row.req.prompt_ids) - 1) - row.start
+        if scored > 0:
+            self.prompt_rows.append(PromptRows(row.req, first, first + scored, position=wanted[0] + 1))
+
+
+def _table_row(req: Request) -> int:
+    if req.table_row is None:
+        raise ValueError(f"request {req.rid} is in a batch without a table row")
+    return req.table_row

@@ -1,0 +1,294 @@
+"""The loop. One call of `step` is one turn; read it as a sentence.
+
+The numbers are those of the design: 1 intake, 2 ready, 3 requeue, 4 schedule, 5 forward, 6 constrain, 7 sample,
+8 accept, 9 finish. Steps 1, 3, 6 and 8 ask the stage's policy; everything else is the same for all five.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shared_runtime.batch_builder import BatchBuilder
+from shared_runtime.config import EngineConfig
+from shared_runtime.errors import RequestError
+from shared_runtime.finisher import Finisher
+from shared_runtime.forward_batch import ForwardMode
+from shared_runtime.kv_memory import KVMemory
+from shared_runtime.logprobs import raw_logprobs, sampled_logprobs
+from shared_runtime.model_runner import ModelRunner
+from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy
+from shared_runtime.queues import Queues
+from shared_runtime.request import FinishReason, Request
+from shared_runtime.sampler import SampleOutput, Sampler
+from shared_runtime.sampling_info import SamplingInfo
+from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.trace import StepRecord
+from shared_runtime.tracer import Tracer
+from shared_runtime.vocabulary import Vocabulary
+from shared_runtime.waiting_queue import WaitingQueue
+
+
+@dataclass(slots=True)
+class LoopCounts:
+    """What the loop has done since it was made; machine-independent."""
+
+    turns: int = 0
+    masks: int = 0
+    retractions: int = 0
+
+
+@dataclass(slots=True)
+class Support:
+    """What step 6 hands to step 7: how to choose, and the raw logits where somebody wants to see them."""
+
+    info: SamplingInfo
+    raw: Tensor | None
+
+
+class Scheduler:
+    """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here."""
+
+    def __init__(self, config: EngineConfig, vocabulary: Vocabulary, runner: ModelRunner, memory: KVMemory,
+                 policy: StagePolicy, tracer: Tracer) -> None:
+        self.memory = memory
+        self.queues = Queues(WaitingQueue(config.schedule_policy))
+        self.counts = LoopCounts()
+        self._device = config.torch_device
+        self._vocabulary = vocabulary
+        self._runner = runner
+        self._policy = policy
+        self._tracer = tracer
+        self._builder = BatchBuilder(config, memory, self.queues, policy, tracer)
+        self._sampler = Sampler(vocabulary)
+        self._finisher = Finisher(vocabulary)
+        self._arrived: list[Request] = []
+        self._aborted: list[Request] = []
+        self._ended: list[Request] = []
+
+    def add(self, req: Request) -> None:
+        """Hand in a request; the next turn takes it up."""
+        self._arrived.append(req)
+
+    def abort(self, req: Request) -> None:
+        """End a request at the start of the next turn, wherever it is. Aborting twice is aborting once."""
+        self._aborted.append(req)
+
+    @property
+    def has_work(self) -> bool:
+        """True while a turn has something to do."""
+        return bool(self._arrived or self._aborted or not self.queues.empty)
+
+    def take_ended(self) -> list[Request]:
+        """The requests that ended since the last call, in the order they ended."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def step(self) -> StepRecord | None:
+        """One turn of the loop; returns its record when there is a trace."""
+        with torch.inference_mode():  # here and not at import: the mode belongs to the thread that runs the turn
+            return self._turn()
+
+    def _turn(self) -> StepRecord | None:
+        self._tracer.begin()
+        self.counts.turns += 1
+        self._intake()
+        self._ready()
+        self._requeue()
+        batch = self._schedule()
+        if batch is not None:
+            logits = self._forward(batch)
+            if batch.sampled:
+                support = self._constrain(logits, batch)
+                tokens = self._sample(logits, batch, support)
+                accepted = self._accept(batch, tokens)
+                self._finish(batch, tokens, accepted)
+            self._settle(batch)
+        return self._record()
+
+    # 1
+    def _intake(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for req in arrived:
+            self._admitted(req, self._admit(req))
+        aborted, self._aborted = self._aborted, []
+        for req in aborted:
+            if not req.finished:
+                self._policy.cancel(req.rid)
+                self._end(req, FinishReason("abort"))
+        self._tracer.phase("intake")
+
+    def _admit(self, req: Request) -> Admission:
+        if not req.has_grammar:
+            return Admission(AdmitState.READY)
+        admission = self._policy.admit(req)
+        if admission.state is not AdmitState.COMPILING:
+            req.metrics.compile_s = time.perf_counter() - req.metrics.arrival
+        return admission
+
+    def _admitted(self, req: Request, admission: Admission) -> None:
+        """Put a request where its admission says."""
+        if admission.state is AdmitState.READY:
+            self.queues.waiting.append(req)
+        elif admission.state is AdmitState.COMPILING:
+            self.queues.compiling[req.rid] = req
+        else:
+            error = admission.error or RequestError(f"request {req.rid} was rejected without a reason")
+            self._end(req, FinishReason("error", error=error))
+
+    # 2
+    def _ready(self) -> None:
+        for req, admission in self._policy.poll():
+            if self.queues.compiling.pop(req.rid, None) is not None:
+                req.metrics.compile_s = time.perf_counter() - req.metrics.arrival
+                self._admitted(req, admission)
+        self._tracer.phase("ready")
+
+    # 3
+    def _requeue(self) -> None:
+        if self.queues.running:
+            requeue = self._policy.before_decode(ScheduleBatch.about_to_decode(self.queues.running))
+            for req in requeue.reqs:
+                self.queues.drop(req)
+                self.queues.waiting.append(req)
+                self._tracer.moved(req, "requeued")
+        self._tracer.phase("requeue")
+
+    # 4
+    def _schedule(self) -> ScheduleBatch | None:
+        batch = self._builder.next_batch()
+        if batch is not None:
+            now = time.perf_counter()
+            for row in batch.rows:
+                metrics = row.req.metrics
+                metrics.forward_passes += 1
+                if metrics.admitted is None:
+                    metrics.admitted = now
+                    metrics.cached_tokens = min(row.start, metrics.prompt_tokens)
+            self._tracer.scheduled(batch)
+        self._tracer.phase("schedule")
+        return batch
+
+    # 5
+    def _forward(self, batch: ScheduleBatch) -> Tensor:
+        """[len(batch.sampled), width] float32; prompt log-probabilities are taken on the way."""
+        forward_batch = batch.forward_batch(self._device)
+        self._tracer.event("launch")
+        logits = self._runner.forward(forward_batch)
+        for rows in batch.prompt_rows:
+            req = rows.req
+            del req.prompt_logprobs[rows.position - 1:]
+            ids = req.prompt_ids[rows.position:rows.position + rows.last - rows.first]
+            scored = logits[rows.first:rows.last, :len(self._vocabulary)]
+            req.prompt_logprobs += raw_logprobs(scored, ids, req.sampling.top_logprobs)
+        logits = batch.sampled_logits(logits)
+        self._tracer.phase("forward")
+        return logits
+
+    # 6
+    def _constrain(self, logits: Tensor, batch: ScheduleBatch) -> Support:
+        """Rewrite the sampling support in place: bias and penalties first, the grammar's mask last."""
+        wanted = self._tracer.wants_logits or any(req.sampling.wants_logprobs for req in batch.sampled)
+        raw = logits.clone() if wanted else None
+        info = SamplingInfo.from_requests(batch.sampled, self._vocabulary, self._device)
+        self._sampler.adjust(logits, info)
+        filled: list[int] = []
+        if batch.has_grammar:
+            started = time.perf_counter()
+            filled = self._policy.constrain(logits, batch, batch.positions)
+            share = (time.perf_counter() - started) / max(1, len(filled))
+            self.counts.masks += len(filled)
+            for row in filled:
+                batch.sampled[row].metrics.masks += 1
+                batch.sampled[row].metrics.mask_s += share
+        self._tracer.event("mask_ready")
+        self._tracer.masked(batch, raw, logits, filled)
+        self._tracer.phase("constrain")
+        return Support(info, raw)
+
+    # 7
+    def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> SampleOutput:
+        masked = None if support.raw is None else logits.clone()
+        output = self._sampler.sample(logits, support.info)
+        if support.raw is not None and masked is not None:
+            self._note_logprobs(batch, support.raw, masked, output)
+        for row, text in output.warnings.items():
+            if text not in batch.sampled[row].warnings:
+                batch.sampled[row].warnings.append(text)
+        self._tracer.event("sampled")
+        self._tracer.phase("sample")
+        return output
+
+    def _note_logprobs(self, batch: ScheduleBatch, raw: Tensor, masked: Tensor, output: SampleOutput) -> None:
+        known = len(self._vocabulary)
+        for row, req in enumerate(batch.sampled):
+            if req.sampling.wants_logprobs and row not in output.errors:
+                req.logprobs += sampled_logprobs(raw[row:row + 1, :known], masked[row:row + 1],
+                                                 [output.token_ids[row]], req.sampling.top_logprobs)
+
+    # 8
+    def _accept(self, batch: ScheduleBatch, output: SampleOutput) -> list[AcceptResult]:
+        """One result a sampled request.
+
+        Two kinds of row are not shown to the grammar: one that could not be sampled, and one that got an extra stop
+        token of its own request, which ends the text and is no part of it.
+        """
+        accepted = [AcceptResult(1) for _ in batch.sampled]
+        shown: dict[int, SampledRow] = {}
+        for row, (req, token_id) in enumerate(zip(batch.sampled, output.token_ids, strict=True)):
+            if row in output.errors:
+                accepted[row] = AcceptResult(0, error=RequestError(output.errors[row], where=f"request {req.rid}"))
+            elif req.has_grammar and token_id not in req.sampling.stop_token_ids:
+                shown[row] = SampledRow(req, (token_id,))
+        if shown:
+            for row, result in zip(shown, self._policy.accept(batch, list(shown.values())), strict=True):
+                accepted[row] = result
+        self._tracer.phase("accept")
+        return accepted
+
+    # 9
+    def _finish(self, batch: ScheduleBatch, output: SampleOutput, accepted: Sequence[AcceptResult]) -> None:
+        now = time.perf_counter()
+        for req, token_id, result in zip(batch.sampled, output.token_ids, accepted, strict=True):
+            emitted = self._finisher.emit(req, (token_id,), result)
+            del req.logprobs[len(req.output_ids):]
+            metrics = req.metrics
+            metrics.sampled_tokens += 1
+            metrics.emitted_tokens = len(req.output_ids)
+            if metrics.first_token is None and emitted:
+                metrics.first_token = now
+            self._tracer.emitted(req, emitted)
+        self._tracer.event("results_processed")
+
+    def _settle(self, batch: ScheduleBatch) -> None:
+        """After a pass: book what is in memory now, share prefixes, and let go of what has ended."""
+        for row in batch.rows:
+            row.req.kv_len = row.end
+        for row in batch.rows:
+            req = row.req
+            if req.finish is not None:
+                self._end(req, req.finish)
+            elif batch.mode is ForwardMode.EXTEND:
+                self.memory.share(req)
+                if row.samples:
+                    self.queues.running.append(req)
+
+    def _end(self, req: Request, reason: FinishReason) -> None:
+        """The one way out of the loop, whatever the reason and wherever the request is."""
+        self.queues.drop(req)
+        self.memory.release(req)
+        req.finish = reason
+        if req.detokenizer is not None:
+            req.unsent += req.detokenizer.flush()
+        self._policy.release(req, reason.kind)
+        req.metrics.finished = time.perf_counter()
+        self._ended.append(req)
+        self._tracer.moved(req, "ended")
+
+    def _record(self) -> StepRecord | None:
+        self._tracer.phase("finish")
+        return self._tracer.end(self.queues, self.memory)

@@ -1,0 +1,162 @@
+"""What the conformance suite runs over: every (stage, backend) that is registered, on the real vocabulary.
+
+A stage joins by being registered; nothing here names one.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constraint import Constraint, ConstraintKind
+from shared_runtime.engine import Engine
+from shared_runtime.policy import StageContext, StagePolicy, StageSpec
+from shared_runtime.result import Result
+from shared_runtime.sampling_params import SamplingParams
+from shared_runtime.tokenizer import Tokenizer
+from shared_runtime.vocabulary import Vocabulary
+from stages import all_stages
+
+CASES = Path(__file__).parent.parent / "data" / "cases.jsonl"
+
+REGEXES = (
+    r"[0-9]{4}", r"[a-z]+", r"(yes|no)", r"(cat|catalog|category)", r"abc|abcd", r"[0-9]+(\.[0-9]+)?", r"(n/a)?",
+    r"(ab)*", r"[a-z]+(-[a-z]+)*", r"[0-9]{1,3}(,[0-9]{3})*", r"\{\"name\": \"[A-Za-z ]{1,12}\", \"age\": [0-9]{1,2}\}",
+    r"ab?c*d+", r".{3,8}", r"[^\"\\]*", r"\w+ \d+\s?", r"(é|ß|ü)+!", r"[\u4e00-\u9fff]{1,3}", r"[🌀-🌟]{2}",
+    r"(?i)yes|maybe", r"(a|b)*abb", r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}", r"(\n|\t| )*x", r"a.*?b.{3}", r"<\|im_end\|>",
+)
+"""Regexes that have gone wrong somewhere: optional tails, prefixes of each other, half characters, wildcards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of `cases.jsonl`."""
+
+    id: str
+    kind: str
+    grammar: str
+    accept: tuple[str, ...]
+    reject: tuple[str, ...]
+    expect: str
+    stages: tuple[int, ...]
+    optional_accept: tuple[str, ...] = ()
+
+
+@functools.cache
+def cases(kind: str) -> tuple[Case, ...]:
+    """The cases of one kind."""
+    rows = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+    return tuple(Case(id=row["id"], kind=row["kind"], grammar=row["grammar"], accept=tuple(row["accept"]),
+                      reject=tuple(row["reject"]), expect=row["expect"], stages=tuple(row["stages"]),
+                      optional_accept=tuple(row["optional_accept"]))
+                 for row in rows if row["kind"] == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A stage with one of its backends."""
+
+    spec: StageSpec
+    backend: str
+
+    def __str__(self) -> str:
+        return f"stage{self.spec.id}-{self.backend}"
+
+    def supports(self, kind: ConstraintKind) -> bool:
+        """Whether the stage claims the kind."""
+        return kind in self.spec.capabilities.constraints
+
+
+TARGETS = tuple(Target(spec, backend) for spec in all_stages() for backend in spec.capabilities.backends)
+
+each_target = pytest.mark.parametrize("target", TARGETS, ids=str)
+
+
+def policy_of(target: Target, tokenizer: Tokenizer, vocabulary: Vocabulary | None = None) -> StagePolicy:
+    """A fresh policy of the target, over the tokenizer's vocabulary or another."""
+    return target.spec.build(StageContext(vocabulary=vocabulary or tokenizer.vocabulary, tokenizer=tokenizer,
+                                          device=torch.device("cpu"), backend=target.backend))
+
+
+@dataclass(slots=True)
+class Walkers:
+    """One walker a target, so that grammars compile once in the whole session."""
+
+    tokenizer: Tokenizer
+    _made: dict[str, GrammarWalker] = field(default_factory=dict)
+
+    def __call__(self, target: Target) -> GrammarWalker:
+        """The walker of `target`."""
+        if str(target) not in self._made:
+            self._made[str(target)] = GrammarWalker(policy_of(target, self.tokenizer), self.tokenizer.vocabulary)
+        return self._made[str(target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request of a mixed batch."""
+
+    prompt: str
+    constraint: Constraint | None = None
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_new_tokens=12))
+
+
+MIXED: tuple[Ask, ...] = (
+    Ask("The year was ", Constraint.regex("[0-9]{4}")),
+    Ask("Once upon a time"),
+    Ask("yes or no? ", Constraint.choice(["yes", "no"])),
+    Ask("A colour: ", Constraint.regex("(red|green|blue), done"),
+        SamplingParams(max_new_tokens=12, temperature=1.0, seed=7)),
+    Ask("Tell me", None, SamplingParams(max_new_tokens=9, temperature=0.8, top_p=0.9, seed=3)),
+    Ask("Name: ", Constraint.regex(r'"[A-Z][a-z]{2,8}"'), SamplingParams(max_new_tokens=12, temperature=0.7, seed=1)),
+    Ask("世界", Constraint.regex("[\u4e00-\u9fff]{1,4}"), SamplingParams(max_new_tokens=12, temperature=1.0, seed=5)),
+    Ask("The quick brown fox jumps over the lazy dog and then"),
+)
+
+
+def run(engine: Engine, asks: Sequence[Ask]) -> list[Result]:
+    """The asks together, turn by turn, with the books checked after every turn."""
+    names = [engine.add_request(ask.prompt, sampling=ask.sampling, constraint=ask.constraint)[0] for ask in asks]
+    done: dict[str, Result] = {}
+    while engine.has_work:
+        engine.step()
+        engine.check_integrity()
+        done |= {event.rid: event.result for event in engine.take_events() if event.result is not None}
+    return [done[name] for name in names]
+
+
+def in_language(constraint: Constraint | None, text: str) -> bool:
+    """Whether a finished text is what the constraint asked for, by Python's own `re`."""
+    if constraint is None:
+        return True
+    if constraint.kind == "choice":
+        return text in constraint.choices
+    return re.fullmatch(constraint.source, text, re.ASCII) is not None
+
+
+def same_tokens(reference: Result, other: Result, *, excused: list[str]) -> bool:
+    """Contracts, section 1: equal tokens, or a first difference where the reference's best two were within 1e-3.
+
+    The reference must carry `top_logprobs` of at least 2; what is excused is noted in `excused`.
+    """
+    if reference.token_ids == other.token_ids:
+        return True
+    pairs = enumerate(zip(reference.token_ids, other.token_ids, strict=False))
+    first = next((index for index, (mine, theirs) in pairs if mine != theirs), None)
+    if first is None:
+        return False
+    best = reference.logprobs[first].top
+    gap = best[0][1] - best[1][1] if len(best) > 1 else math.inf
+    if gap < 1e-3:
+        excused.append(f"{reference.rid} token {first}: gap {gap:.1e}")
+        return True
+    return False

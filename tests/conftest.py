@@ -1,0 +1,55 @@
+"""What every test shares: the model folders, and engines that must leave their books balanced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+
+from shared_runtime.config import EngineConfig
+from shared_runtime.engine import Engine
+from shared_runtime.model.embedded import ensure_embedded
+from tests.tiny_models import tiny_folder
+
+torch.set_num_threads(1)
+
+EngineFactory = Callable[..., Engine]
+
+
+@pytest.fixture(scope="session")
+def embedded_folder() -> Path:
+    """The real model's folder; fetched and converted on first use."""
+    return ensure_embedded()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with the real model's tokenizer: the same 49,152 tokens, a pass in a millisecond."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return tiny_folder(folder, tokenizer_from=embedded_folder)
+
+
+@pytest.fixture
+def make_engine(tiny_model: Path) -> Iterator[EngineFactory]:
+    """Make engines on the tiny model; after the test the books of each must balance, with nothing left over."""
+    made: list[Engine] = []
+
+    def make(**settings: object) -> Engine:
+        settings.setdefault("model", str(tiny_model))
+        settings.setdefault("kv_pool_tokens", 2048)
+        engine = Engine(EngineConfig(**settings))  # type: ignore[arg-type]  # settings are checked by EngineConfig
+        made.append(engine)
+        return engine
+
+    yield make
+    torch.set_num_threads(1)
+    for engine in made:
+        engine.check_integrity()
+        engine.close()
