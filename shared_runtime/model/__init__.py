@@ -1,0 +1,1 @@
+"""The language model: configuration, weights, layers, and the one that is embedded."""
