@@ -1,0 +1,139 @@
+"""The command line: options in, an exit code out. What a command does is in its own module."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jumpforward import __version__
+from jumpforward.console import tolerate_any_text
+from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
+from jumpforward.option_groups import expand_groups
+from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
+from shared_runtime.errors import ConfigError, JumpforwardError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    name="jumpforward", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"jumpforward {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options_of_all(
+    show_version: Annotated[bool, typer.Option(
+        "--version", is_eager=True, callback=_show_version, help="Print the version and exit.")] = False,
+) -> None:
+    """Five generations of constrained decoding over one runtime."""
+
+
+@app.command()
+@expand_groups
+def run(
+    prompt: Annotated[str, typer.Argument(help="What to ask; '-' reads it from standard input.")],
+    engine: EngineOptions,
+    constraint: ConstraintOptions,
+    sampling: SamplingOptions,
+    how: PromptOptions,
+    stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
+    trace: Annotated[Path | None, typer.Option(
+        "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run one request on one stage: the text as it comes, then what it cost."""
+    from jumpforward import run_command
+
+    return run_command.run(run_command.RunRequest(
+        prompt=prompt, stage=stage, as_json=as_json, trace=trace, engine=engine, constraint=constraint,
+        sampling=sampling, how=how))
+
+
+@app.command()
+@expand_groups
+def compare(
+    engine: EngineOptions,
+    constraint: ConstraintOptions,
+    sampling: SamplingOptions,
+    how: PromptOptions,
+    prompt: Annotated[str | None, typer.Argument(
+        help="What to ask; '-' reads it from standard input.", show_default="a ship's card")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run one request through every stage and set the results side by side."""
+    from jumpforward import compare_command
+
+    return compare_command.compare(compare_command.CompareRequest(
+        prompt=prompt, as_json=as_json, engine=engine, constraint=constraint, sampling=sampling, how=how))
+
+
+@app.command()
+def stages(as_json: AsJson = False) -> int:
+    """Show what each stage could do."""
+    from jumpforward.stages_command import show_stages
+
+    return show_stages(as_json)
+
+
+@app.command()
+def doctor(
+    measure: Annotated[bool, typer.Option(
+        "--measure", help="Measure which --dtype and --threads are fastest here; about half a minute.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check this machine and say how to mend what is wrong."""
+    from jumpforward.doctor import show_doctor
+
+    return show_doctor(as_json, measure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: the words after the program's name; None takes those of the process.
+
+    Returns:
+        0 served, 1 the request cannot be served, 2 the command line is wrong, 130 ended by Ctrl-C, 141 the
+        reader of the output went away.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    tolerate_any_text(sys.stdout)
+    tolerate_any_text(sys.stderr)
+    try:
+        code = app(words, prog_name="jumpforward", standalone_mode=False)
+        sys.stdout.flush()
+        if code == INTERRUPTED:
+            print("interrupted", file=sys.stderr)
+        return code if isinstance(code, int) else OK
+    except JumpforwardError as error:
+        usage = isinstance(error, ConfigError)
+        return _fail(error.as_dict(), USAGE_ERROR if usage else REQUEST_ERROR, words)
+    except typer.TyperException as error:
+        message = f"{error.format_message().rstrip('.')} (see jumpforward --help)"
+        return _fail({"type": "UsageError", "message": message, "offset": None}, error.exit_code, words)
+    except (BrokenPipeError, SystemExit):
+        # A broken pipe inside a command comes out of typer as SystemExit, and nothing else does in this mode.
+        # Python flushes standard output once more while it ends; that must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+
+
+def _fail(error: dict[str, object], code: int, words: Sequence[str]) -> int:
+    """Print one line on standard error, or JSON on standard output when `--json` was asked for."""
+    if "--json" in words:
+        print(json.dumps({"error": error}, ensure_ascii=False))
+    else:
+        print(f"error: {' '.join(str(error['message']).split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,132 @@
+"""`jumpforward compare`: one request through every stage that exists, side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from jumpforward.compare_view import comparison_view
+from jumpforward.console import ProgressLine, print_rich, speaks_unicode
+from jumpforward.default_request import PROMPT, REGEX
+from jumpforward.exit_codes import OK
+from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.result_json import JsonObject, request_json
+from jumpforward.validity import is_valid
+from shared_runtime.constraint import Constraint
+from shared_runtime.errors import ConfigError, JumpforwardError
+from shared_runtime.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from shared_runtime.policy import StageSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to decode: a stage and its settings, a row of the table."""
+
+    stage: int
+    backend: str | None
+    overlap: Literal["on", "off"] = "off"
+    backend_jump: str = "none"
+
+
+@dataclass(slots=True)
+class Row:
+    """What a variant made of the request; with `error` everything after `dtype` is empty."""
+
+    stage: int
+    backend: str | None
+    overlap: str
+    backend_jump: str
+    dtype: str
+    text: str | None = None
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    valid: bool | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    ms: dict[str, float] = field(default_factory=dict)
+    error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """Everything `compare` was asked for; without a prompt it is the default request."""
+
+    prompt: str | None
+    as_json: bool
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    how: PromptOptions = field(default_factory=PromptOptions)
+
+
+def compare(request: CompareRequest) -> int:
+    """Run the request through every stage and print the table or the JSON; returns the exit code.
+
+    Raises:
+        JumpforwardError: no stage at all can serve it.
+    """
+    prompt, constraint = _asked(request)
+    sampling = request.sampling.params()
+    if sampling.n != 1:
+        raise ConfigError("compare shows one answer of each stage", where="--n", fix="leave it out")
+    progress = ProgressLine()
+    try:
+        rows = _rows(request.engine, prompt, sampling, constraint, progress)
+    finally:
+        progress.clear()
+    asked = request_json(prompt, sampling, constraint, request.engine.model)
+    if request.as_json:
+        json.dump({"request": asked, "rows": [asdict(row) for row in rows]}, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        print_rich(*comparison_view(prompt, constraint, rows, unicode=speaks_unicode(sys.stdout)))
+    return OK
+
+
+def variants(specs: Sequence[StageSpec]) -> list[Variant]:
+    """The rows of the table, oldest stage first: each stage as it comes, with its first backend."""
+    return [Variant(spec.id, spec.capabilities.backends[0] if spec.capabilities.backends else None)
+            for spec in sorted(specs, key=lambda spec: spec.id)]
+
+
+def _asked(request: CompareRequest) -> tuple[Prompt, Constraint | None]:
+    constraint = request.constraint.constraint()
+    if request.prompt is not None:
+        return request.how.prompt(request.prompt), constraint
+    return request.how.prompt(PROMPT), constraint or Constraint.regex(REGEX)
+
+
+def _rows(options: EngineOptions, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
+          progress: ProgressLine) -> list[Row]:
+    progress(f"loading {options.model}", 0, 0)
+    from stages import all_stages
+
+    rows, errors = [], []
+    for variant in variants(all_stages()):
+        row = Row(variant.stage, variant.backend, variant.overlap, variant.backend_jump, options.dtype)
+        try:
+            _fill(row, options, prompt, sampling, constraint, progress)
+        except JumpforwardError as error:
+            row.error = error.as_dict()
+            errors.append(error)
+        rows.append(row)
+    if len(errors) == len(rows):
+        raise errors[0]
+    return rows
+
+
+def _fill(row: Row, options: EngineOptions, prompt: Prompt, sampling: SamplingParams,
+          constraint: Constraint | None, progress: ProgressLine) -> None:
+    from shared_runtime.engine import Engine
+
+    with Engine(options.config(row.stage), progress=progress) as engine:
+        progress(f"stage {row.stage}", 0, 0)
+        result = engine.generate_one(prompt.text, messages=prompt.messages, sampling=sampling,
+                                     constraint=constraint)
+    row.text, row.token_ids, row.finish_reason = result.text, result.token_ids, result.finish_reason
+    row.counts, row.ms = result.counts, result.ms
+    row.valid = is_valid(constraint, result.text)

@@ -1,0 +1,162 @@
+"""`jumpforward run`: one request on one stage, streamed, with what it cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jumpforward.console import ProgressLine, TextWriter, legend, wants_colour
+from jumpforward.exit_codes import INTERRUPTED, OK
+from jumpforward.interrupt import Interrupt
+from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.result_json import answer_json, request_json
+from jumpforward.validity import is_valid
+from shared_runtime.constraint import Constraint
+from shared_runtime.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from shared_runtime.engine import Engine
+    from shared_runtime.result import Result, StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Everything `run` was asked for."""
+
+    prompt: str
+    stage: int
+    as_json: bool
+    trace: Path | None
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    how: PromptOptions = field(default_factory=PromptOptions)
+
+
+def run(request: RunRequest) -> int:
+    """Serve it and print; returns the exit code.
+
+    Raises:
+        JumpforwardError: the request cannot be served.
+    """
+    prompt, constraint = request.how.prompt(request.prompt), request.constraint.constraint()
+    sampling = request.sampling.params()
+    progress = ProgressLine()
+    progress(f"loading {request.engine.model}", 0, 0)
+    from shared_runtime.engine import Engine
+
+    config = request.engine.config(request.stage, request.trace)
+    printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
+    try:
+        with Engine(config, progress=progress) as engine:
+            backends = engine.parts.stage.capabilities.backends
+            results, interrupted = _serve(engine, prompt, sampling, constraint, printer)
+    finally:
+        progress.clear()
+    if request.as_json:
+        json.dump({
+            "request": request_json(prompt, sampling, constraint, request.engine.model),
+            "stage": request.stage, "backend": next(iter(backends), None), "dtype": request.engine.dtype,
+            "exact": request.engine.exact,
+            "answers": [answer_json(result, constraint) for result in results],
+        }, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        for result in results:
+            print(summary(result, constraint, n=sampling.n), file=sys.stderr)
+    return INTERRUPTED if interrupted else OK
+
+
+def _serve(engine: Engine, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
+           printer: _Printer) -> tuple[list[Result], bool]:
+    """Turn the loop until every answer has ended; Ctrl-C aborts them between two turns."""
+    results: list[Result] = []
+    with Interrupt() as interrupt:
+        names = engine.add_request(prompt.text, messages=prompt.messages, sampling=sampling, constraint=constraint)
+        aborted = False
+        while len(results) < len(names):
+            if interrupt.requested and not aborted:
+                aborted = True
+                ended = {result.rid for result in results}
+                for name in names:
+                    if name not in ended:
+                        engine.abort(name)
+            engine.step()
+            for event in engine.take_events():
+                printer.show(event)
+                if event.result is not None:
+                    if event.result.error is not None:
+                        raise event.result.error
+                    results.append(event.result)
+    printer.end()
+    return sorted(results, key=lambda result: result.index), aborted
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Streams a single answer; several ones would run into each other, so each is shown when it is whole."""
+
+    answers: int
+    silent: bool
+    progress: ProgressLine
+    writer: TextWriter = field(default_factory=lambda: TextWriter(sys.stdout))
+    held: dict[int, list[StreamEvent]] = field(default_factory=dict)
+
+    def show(self, event: StreamEvent) -> None:
+        if self.silent:
+            return
+        if self.answers == 1:
+            self._write(event)
+            return
+        self.held.setdefault(event.index, []).append(event)
+        if event.finished:
+            self.progress.clear()
+            self.writer.write(f"[answer {event.index + 1} of {self.answers}]\n")
+            for piece in self.held.pop(event.index):
+                self._write(piece)
+            self.end()
+
+    def _write(self, event: StreamEvent) -> None:
+        if event.text:
+            self.progress.clear()
+            self.writer.write(event.text, event.origins)
+
+    def end(self) -> None:
+        self.writer.end_line()
+
+
+def summary(result: Result, constraint: Constraint | None, *, n: int = 1) -> str:
+    """What an answer cost, in a few lines of plain text."""
+    counts, ms, metrics = result.counts, result.ms, result.metrics
+    title = "" if n == 1 else f"answer {result.index + 1} of {n}\n"
+    ways = ", ".join(f"{name.replace('_', ' ')} {counts.get(name, 0)}" for name in
+                     ("sampled", "jumped", "forced", "accepted") if counts.get(name, 0) or name == "sampled")
+    matched = "" if result.matched is None else f" ({result.matched!r})"
+    lines = [
+        f"tokens          {len(result.token_ids)} ({ways}); prompt {metrics.prompt_tokens}, "
+        f"{metrics.cached_tokens} of them cached",
+        f"forward passes  {counts['forward_passes']}",
+        f"finish reason   {result.finish_reason}{matched}",
+    ]
+    if constraint is not None:
+        lines.append(f"constraint      {constraint.text}: {verdict(is_valid(constraint, result.text))}")
+        lines.append(f"grammar         compile {ms['compile']:.1f} ms, mask {ms['mask_per_step']:.2f} ms a step, "
+                     f"{counts.get('masks', 0)} masks")
+    times = [f"total {ms['total']:.0f} ms"]
+    if metrics.ttft_s is not None:
+        times.insert(0, f"TTFT {metrics.ttft_s * 1e3:.0f} ms")
+    if metrics.tpot_s is not None:
+        times.insert(1, f"TPOT {metrics.tpot_s * 1e3:.1f} ms")
+    lines.append(f"time            {', '.join(times)}")
+    lines += [f"warning         {text}" for text in result.warnings]
+    if wants_colour(sys.stdout) and wants_colour(sys.stderr):
+        lines.append(f"colours         {legend()}")
+    return title + "\n".join(lines)
+
+
+def verdict(valid: bool | None) -> str:
+    """The independent check in a word."""
+    return {True: "valid", False: "not valid", None: "not checked"}[valid]

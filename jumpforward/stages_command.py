@@ -1,0 +1,70 @@
+"""`jumpforward stages`: what each generation could do, read from the data that scheduler and tests read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jumpforward.console import print_rich, speaks_unicode
+from jumpforward.exit_codes import OK
+from shared_runtime.constraint import CONSTRAINT_KINDS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shared_runtime.policy import Capabilities, StageSpec
+
+_SWITCHES = ("async compile", "overlap", "speculation", "tensor parallel", "reasoning")
+
+
+def show_stages(as_json: bool) -> int:
+    """Print the capability matrix of the stages that exist; returns the exit code."""
+    from stages import all_stages
+
+    specs = all_stages()
+    if as_json:
+        json.dump({"stages": [_as_json(spec) for spec in specs]}, sys.stdout, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        print_rich(_matrix(specs, unicode=speaks_unicode(sys.stdout)))
+    return OK
+
+
+def _matrix(specs: Sequence[StageSpec], *, unicode: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, pad_edge=False)
+    table.add_column("")
+    for spec in specs:
+        table.add_column(f"stage {spec.id}\n{spec.name}\n{spec.years}")
+    for kind in CONSTRAINT_KINDS:
+        table.add_row(kind, *[_yes(kind in spec.capabilities.constraints) for spec in specs])
+    table.add_row("backends", *[", ".join(spec.capabilities.backends) or "-" for spec in specs])
+    table.add_row("jump-forward", *[", ".join(spec.capabilities.jump_forward) for spec in specs])
+    for name in _SWITCHES:
+        table.add_row(name, *[_yes(_switches(spec.capabilities)[name]) for spec in specs])
+    return table
+
+
+def _switches(capabilities: Capabilities) -> dict[str, bool]:
+    values = (capabilities.async_compile, capabilities.overlap, capabilities.speculation,
+              capabilities.tensor_parallel, capabilities.reasoning)
+    return dict(zip(_SWITCHES, values, strict=True))
+
+
+def _yes(has: bool) -> str:
+    return "yes" if has else "no"
+
+
+def _as_json(spec: StageSpec) -> dict[str, object]:
+    capabilities = spec.capabilities
+    return {
+        "id": spec.id, "name": spec.name, "title": spec.title, "years": spec.years,
+        "commits": [{"hash": commit, "what": what} for commit, what in spec.commits],
+        "constraints": [kind for kind in CONSTRAINT_KINDS if kind in capabilities.constraints],
+        "backends": list(capabilities.backends), "jump_forward": list(capabilities.jump_forward),
+        **{name.replace(" ", "_"): has for name, has in _switches(capabilities).items()},
+    }
