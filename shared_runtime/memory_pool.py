@@ -8,6 +8,7 @@ scheduler, and `integrity.check_integrity` adds the two sides up.
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 import torch
@@ -41,14 +42,18 @@ class TokenToKVPool:
         self.size = size
         self.device = device
         shape = (size + 1, n_kv_heads, head_dim)
+        n_bytes = 2 * n_layers * math.prod(shape) * dtype.itemsize
+        refusal = ConfigError(
+            f"no memory on {device} for a KV pool of {size} tokens ({n_bytes / 2**20:.0f} MiB)",
+            where="kv pool size", fix="ask for fewer tokens")
+        # A CPU pool takes its memory only when it is written to: too large a one would be killed in mid-request.
+        if device.type == "cpu" and n_bytes > _physical_memory():
+            raise refusal
         try:
             self.k = [_zeros(shape, dtype, device) for _ in range(n_layers)]
             self.v = [_zeros(shape, dtype, device) for _ in range(n_layers)]
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-            n_bytes = 2 * n_layers * (size + 1) * n_kv_heads * head_dim * dtype.itemsize
-            raise ConfigError(
-                f"no memory on {device} for a KV pool of {size} tokens ({n_bytes / 2**20:.0f} MiB)",
-                where="kv pool size", fix="ask for fewer tokens") from error
+            raise refusal from error
         self._slots = _FreeList(first=1, count=size, noun="KV slot")
 
     @property
@@ -88,6 +93,14 @@ class TokenToKVPool:
     def free_slots(self) -> list[int]:
         """Every free slot id in ascending order, for the integrity check."""
         return self._slots.listed()
+
+
+def _physical_memory() -> float:
+    """Bytes of main memory; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from shared_runtime.errors import ConfigError, IntegrityError
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 
 CPU = torch.device("cpu")
+STATM = Path("/proc/self/statm")
 
 
 def kv_pool(size: int = 8, *, dtype: torch.dtype = torch.float32) -> TokenToKVPool:
@@ -101,6 +104,19 @@ def test_what_is_written_to_a_layer_is_read_there_and_nowhere_else(dtype: torch.
     assert pool.k[0].count_nonzero() == 0
     assert pool.v[0].count_nonzero() == 0
     assert pool.k[1][torch.tensor([0, 1, 3, 4, 5, 6, 8])].count_nonzero() == 0
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="the system does not tell a process's resident memory")
+def test_a_pool_costs_no_memory_before_it_is_used() -> None:
+    """Writing 2 GiB of zeros would take a second of every start."""
+    def resident_pages() -> int:
+        return int(STATM.read_text().split()[1])
+
+    before = resident_pages()
+    pool = TokenToKVPool(size=2**17, n_layers=4, n_kv_heads=8, head_dim=64, dtype=torch.float32, device=CPU)
+    n_bytes = sum(tensor.nbytes for tensor in [*pool.k, *pool.v])
+    assert n_bytes > 2**31
+    assert (resident_pages() - before) * mmap.PAGESIZE < n_bytes / 10
 
 
 @pytest.mark.parametrize("size", [0, -3])

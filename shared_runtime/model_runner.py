@@ -1,0 +1,74 @@
+"""Runs the model: a batch of tokens in, logits out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shared_runtime.attention import PagedAttention
+from shared_runtime.forward_batch import ForwardBatch
+from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
+from shared_runtime.model.config import ModelConfig
+from shared_runtime.model.decoder import Decoder
+from shared_runtime.model.dummy import dummy_weights
+from shared_runtime.model.weights import load_weights
+
+LoadFormat = Literal["auto", "dummy"]
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device, exact: bool,
+               load_format: LoadFormat = "auto") -> tuple[ModelConfig, Decoder]:
+    """Read a Hugging Face model folder.
+
+    Args:
+        folder: holds config.json, and unless `load_format` is "dummy" the safetensors files.
+        dtype: of weights, activations, keys and values.
+        device: where the model runs.
+        exact: a token's logits then depend on its request's tokens alone, to the bit.
+        load_format: "dummy" makes random weights of the same shape.
+
+    Raises:
+        CheckpointError: the folder has a fault; the error names file and field or tensor.
+    """
+    config = ModelConfig.from_folder(folder)
+    if load_format == "dummy":
+        weights = dummy_weights(config, dtype=dtype, device=device)
+    else:
+        weights = load_weights(folder, config, dtype=dtype, device=device)
+    return config, Decoder(config, weights, exact=exact)
+
+
+class ModelRunner:
+    """A decoder with its memory.
+
+    Attributes:
+        config: the model's shape.
+        decoder: the model.
+        kv_pool: keys and values.
+        req_to_token: which slots each request holds.
+        forward_passes: passes run so far.
+    """
+
+    def __init__(self, config: ModelConfig, decoder: Decoder, kv_pool: TokenToKVPool,
+                 req_to_token: ReqToTokenPool) -> None:
+        self.config = config
+        self.decoder = decoder
+        self.kv_pool = kv_pool
+        self.req_to_token = req_to_token
+        self.forward_passes = 0
+        self._attention = PagedAttention(kv_pool=kv_pool, req_to_token=req_to_token, exact=decoder.exact)
+
+    def forward(self, batch: ForwardBatch) -> Tensor:
+        """Run one pass; the new tokens' keys and values are in the pool afterwards.
+
+        Returns:
+            [R, width] float32, one row for each entry of `batch.logits_index`.
+        """
+        # Inference mode belongs to a thread, so it is entered here, in whichever thread runs the pass.
+        with torch.inference_mode():
+            logits = self.decoder.forward(batch, self._attention.plan(batch, self.decoder.dtype))
+        self.forward_passes += 1
+        return logits
