@@ -59,7 +59,7 @@ def assemble(config: EngineConfig, progress: Progress | None) -> EngineParts:
     memory = _memory(config, model)
     policy = stage.build(StageContext(
         vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
-        backend=config.backend, progress=progress))
+        backend=config.backend, progress=progress, options=config.options, memory=memory))
     return EngineParts(
         model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy,
         runner=ModelRunner(model, decoder, memory.pool, memory.tables),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -70,7 +70,7 @@ class AsyncEngine:
 
     async def stream(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
                      sampling: SamplingParams | None = None,
-                     constraint: Constraint | None = None) -> AsyncIterator[StreamEvent]:
+                     constraint: Constraint | None = None) -> AsyncGenerator[StreamEvent]:
         """Yield what is new of one request, turn by turn. Closing the iterator aborts it.
 
         Raises:

@@ -60,7 +60,8 @@ class BatchBuilder:
         live = len(self._queues.running) + len(rows)
         if budget < 1 or self._queues.chunked is not None or live >= self._config.max_running_requests:
             return None
-        reusable = 0 if _scores_prompt(req) else req.total_len - 1
+        # The logits before a token are computed with the token in front of it, so that one must be fed.
+        reusable = req.total_len - 1 if req.unscored_from is None else req.unscored_from - 1
         if not self._memory.attach(req, reusable):
             return None
         others = [*self._queues.running, *(row.req for row in rows)]
@@ -78,8 +79,9 @@ class BatchBuilder:
             return None
         self._memory.write(req, slots)
         end = req.kv_len + count
+        unscored = req.unscored_from
         return BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
-                        samples=end == req.total_len, scores_prompt=_scores_prompt(req))
+                        samples=end == req.total_len, scores_from=None if unscored is None else unscored - 1)
 
     def _decode(self) -> ScheduleBatch | None:
         queues = self._queues
@@ -108,8 +110,3 @@ class BatchBuilder:
         self.estimator.retracted()
         req.metrics.retractions += 1
         self._tracer.moved(req, "retracted")
-
-
-def _scores_prompt(req: Request) -> bool:
-    """True while the prompt's tokens still need their log-probabilities, so no prefix may be skipped."""
-    return req.sampling.prompt_logprobs and len(req.prompt_logprobs) < len(req.prompt_ids) - 1

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 
 from shared_runtime.errors import ConfigError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.policy import GrammarLimits, StageOptions
 
 DtypeName = Literal["fp32", "bf16", "fp16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -50,7 +50,8 @@ class EngineConfig:
         prefix_cache: "radix", or "naive" (no sharing: the oracle that sharing changes nothing).
         new_token_ratio: share of `max_new_tokens` that admission reserves at first; it falls while nothing is
             retracted and comes back when something is.
-        limits: on grammars. seed: of requests that bring no seed of their own.
+        limits: on grammars. options: settings that only some stages look at.
+        seed: of requests that bring none of their own.
         trace: None for no trace, True to get a `StepRecord` from each `step()`, a path to write JSON lines to.
         trace_tree: put a snapshot of the prefix cache into each record.
     """
@@ -70,6 +71,7 @@ class EngineConfig:
     prefix_cache: PrefixCacheName = "radix"
     new_token_ratio: float = 0.7
     limits: GrammarLimits = field(default_factory=GrammarLimits)
+    options: StageOptions = field(default_factory=StageOptions)
     seed: int = 0
     trace: Path | bool | None = None
     trace_tree: bool = False

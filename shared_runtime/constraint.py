@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -42,6 +44,29 @@ class Constraint:
             raise RequestError("a choice constraint needs at least one choice", where="choice",
                                fix="give --choice TEXT once for each alternative")
         return cls("choice", choices=unique)
+
+    @classmethod
+    def json_schema(cls, schema: str | Mapping[str, object]) -> Constraint:
+        """The output must be JSON that validates against `schema`, given as text or as a mapping.
+
+        The order of `properties` is kept: it decides the order of the output.
+        """
+        return cls("json_schema", source=schema if isinstance(schema, str) else json.dumps(schema, ensure_ascii=False))
+
+    @classmethod
+    def json_object(cls) -> Constraint:
+        """The output must be any JSON object."""
+        return cls("json_object")
+
+    @classmethod
+    def ebnf(cls, grammar: str) -> Constraint:
+        """The output must be in the language of `grammar` (GBNF style, start rule `root`)."""
+        return cls("ebnf", source=grammar)
+
+    @classmethod
+    def structural_tag(cls, tag: str | Mapping[str, object]) -> Constraint:
+        """Free text in which certain beginnings start a constrained part; both forms of upstream's JSON."""
+        return cls("structural_tag", source=tag if isinstance(tag, str) else json.dumps(tag, ensure_ascii=False))
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -158,7 +158,7 @@ class Engine:
 
     def stream(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
                sampling: SamplingParams | None = None,
-               constraint: Constraint | None = None) -> Iterator[StreamEvent]:
+               constraint: Constraint | None = None) -> Generator[StreamEvent]:
         """Run one request and yield what is new after every turn. Closing the iterator aborts the request.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared_runtime.detokenizer import IncrementalDetokenizer
 from shared_runtime.policy import AcceptResult
 from shared_runtime.request import FinishReason, Request
 from shared_runtime.trace import TokenOrigin
@@ -16,6 +17,7 @@ class Finisher:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
         self._stop_ids = vocabulary.stop_ids
 
     def emit(self, req: Request, token_ids: tuple[int, ...], accepted: AcceptResult,
@@ -37,6 +39,39 @@ class Finisher:
         if req.finish is None and accepted.error is not None:
             req.finish = FinishReason("error", error=accepted.error)
         return emitted
+
+    def recheck(self, req: Request) -> FinishReason | None:
+        """Why a request ends whose output a stage has rewritten; None when it goes on.
+
+        Tokens behind the one that completed a stop string, or past the length limit, are dropped: no more is kept
+        than would have been emitted one by one.
+        """
+        keep = None
+        if req.detokenizer is not None and req.detokenizer.matched_stop is not None:
+            keep = self._tokens_until_stop(req)
+        limit = req.sampling.max_new_tokens
+        if keep is not None and keep <= limit:
+            self._cut(req, keep)
+            return FinishReason("stop", matched=req.detokenizer.matched_stop if req.detokenizer else None)
+        if len(req.output_ids) >= limit:
+            self._cut(req, limit)
+            return FinishReason("length")
+        return None
+
+    def _tokens_until_stop(self, req: Request) -> int:
+        search = IncrementalDetokenizer(self._vocabulary, req.sampling.stop)
+        for count, token_id in enumerate(req.output_ids, start=1):
+            search.push(token_id)
+            if search.matched_stop is not None:
+                return count
+        return len(req.output_ids)
+
+    @staticmethod
+    def _cut(req: Request, count: int) -> None:
+        del req.output_ids[count:], req.origins[count:], req.logprobs[count:]
+        req.metrics.emitted_tokens = len(req.output_ids)
+        if req.detokenizer is not None:
+            req.detokenizer.rebuild(req.output_ids)
 
     def _reason(self, req: Request, token_id: int, *, terminated: bool) -> FinishReason | None:
         """Why the request ends with `token_id`, which is its newest token; None when it goes on."""

@@ -14,19 +14,22 @@ Errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from shared_runtime.constraint import Constraint, ConstraintKind
-from shared_runtime.errors import JumpforwardError, UnsupportedConstraintError
+from shared_runtime.errors import ConfigError, JumpforwardError, UnsupportedConstraintError
+from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from shared_runtime.kv_memory import KVMemory
     from shared_runtime.request import Request
     from shared_runtime.schedule_batch import ScheduleBatch
     from shared_runtime.tokenizer import Tokenizer
@@ -83,11 +86,16 @@ def rejected(error: JumpforwardError) -> Admission:
 class Requeue:
     """What `before_decode` took out of the batch.
 
-    The policy has already given back their table rows and slots (through the caches); `reqs` go to the end of
-    the waiting queue and come back as an EXTEND.
+    The policy has already given back their table rows and slots (`KVMemory.release`, before it rewrote any id:
+    slots belong to the ids they were computed from). `reqs` go to the end of the waiting queue and come back as an
+    EXTEND. The scheduler looks at each first: a stop string may have come, or the length limit been reached.
+
+    Attributes:
+        reqs: the requests. notes: per request id, what was done to it, for the trace.
     """
 
     reqs: Sequence[Request] = ()
+    notes: Mapping[str, RewriteRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +183,40 @@ class GrammarLimits:
     Attributes:
         compile_timeout: seconds a compile may take before its request ends with `GrammarTimeoutError`.
         max_states: most states an automaton may have.
-        mask_timeout: seconds one row's mask may take.
     """
 
     compile_timeout: float = 10.0
     max_states: int = 20_000
-    mask_timeout: float = 0.05
+
+
+Whitespace = Literal["compact", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """Settings that only some stages look at; the others ignore them.
+
+    Attributes:
+        jump_forward: False switches jumping off in the stages that jump (upstream's `--disable-jump-forward`).
+        min_jump_bytes: shorter forced texts are sampled: a jump costs a whole re-admission (upstream skipped
+            those of one character, and of one byte since #517).
+        whitespace: between JSON tokens: `compact` is `, ` and `: ` on every backend; `any` lets the model choose,
+            within bounds.
+        strict: refuse a grammar of which a library would drop a part, instead of warning.
+        disk_cache: folder for compiled grammars, for the generations that had one; None keeps none.
+    """
+
+    jump_forward: bool = True
+    min_jump_bytes: int = 2
+    whitespace: Whitespace = "compact"
+    strict: bool = False
+    disk_cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_jump_bytes < 1:
+            raise ConfigError(f"must be at least 1, not {self.min_jump_bytes}", where="min_jump_bytes")
+        if self.whitespace not in ("compact", "any"):
+            raise ConfigError(f"{self.whitespace!r} is not one of compact, any", where="whitespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +228,8 @@ class StageContext:
         device: where logits live. limits: on grammars.
         backend: the grammar engine asked for, None for the stage's default.
         progress: called with (what, done, total) during long compiles; total 0 when unknown.
+        options: settings that only some stages look at.
+        memory: the KV pool and its caches, for stages that take requests out of a batch; None outside an engine.
     """
 
     vocabulary: Vocabulary
@@ -200,6 +238,8 @@ class StageContext:
     limits: GrammarLimits = field(default_factory=GrammarLimits)
     backend: str | None = None
     progress: Callable[[str, int, int], None] | None = None
+    options: StageOptions = field(default_factory=StageOptions)
+    memory: KVMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

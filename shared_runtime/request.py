@@ -107,6 +107,18 @@ class Request:
         return len(self.prompt_ids) + len(self.output_ids)
 
     @property
+    def unscored_from(self) -> int | None:
+        """Position of the first token that stands without the log-probability that was asked for.
+
+        None when nothing is missing. The prompt's own come first; then output that no pass was spent on.
+        """
+        if self.sampling.prompt_logprobs and len(self.prompt_logprobs) < len(self.prompt_ids) - 1:
+            return 1
+        if self.sampling.wants_logprobs and len(self.logprobs) < len(self.output_ids):
+            return len(self.prompt_ids) + len(self.logprobs)
+        return None
+
+    @property
     def text(self) -> str:
         """The answer so far as text, without what a stop string or a half character still holds back."""
         return "" if self.detokenizer is None else self.detokenizer.text

@@ -20,7 +20,9 @@ class BatchRow:
         slots: [len(ids)] int64, where the new keys and values go.
         samples: False for a middle chunk of a prompt, whose last logits mean nothing yet (upstream's #1703
             advanced the grammar there).
-        scores_prompt: True when every fed position of the prompt needs logits (`prompt_logprobs`).
+        scores_from: first fed position whose logits are wanted although they choose no token: the tokens behind
+            it stand there already (a prompt under `prompt_logprobs`, or output that a stage wrote itself). None
+            when only the last position matters.
     """
 
     req: Request
@@ -28,7 +30,7 @@ class BatchRow:
     ids: list[int]
     slots: Tensor
     samples: bool = True
-    scores_prompt: bool = False
+    scores_from: int | None = None
 
     @property
     def end(self) -> int:
@@ -37,8 +39,8 @@ class BatchRow:
 
 
 @dataclass(slots=True)
-class PromptRows:
-    """Logits rows `first..last` of a pass score the prompt tokens from position `position` on."""
+class ScoredRows:
+    """Logits rows `first..last` (exclusive) of a pass score the request's tokens from `position` on."""
 
     req: Request
     first: int
@@ -55,14 +57,14 @@ class ScheduleBatch:
         rows: one a request; owned by the scheduler.
         sampled: the requests that get a token in this pass; row i of the sampled logits is `sampled[i]`.
         sample_index: per sampled request, its row of the logits that the model returns.
-        prompt_rows: which logits rows score prompt tokens.
+        scored_rows: which logits rows score tokens that stand already.
     """
 
     mode: ForwardMode
     rows: list[BatchRow]
     sampled: list[Request] = field(default_factory=list)
     sample_index: list[int] = field(default_factory=list)
-    prompt_rows: list[PromptRows] = field(default_factory=list)
+    scored_rows: list[ScoredRows] = field(default_factory=list)
 
     @classmethod
     def about_to_decode(cls, reqs: Sequence[Request]) -> ScheduleBatch:
@@ -86,18 +88,18 @@ class ScheduleBatch:
         return [len(req.output_ids) for req in self.sampled]
 
     def forward_batch(self, device: torch.device) -> ForwardBatch:
-        """The tensors of the pass; fills `sampled`, `sample_index` and `prompt_rows`."""
+        """The tensors of the pass; fills `sampled`, `sample_index` and `scored_rows`."""
         input_ids: list[int] = []
         positions: list[int] = []
         logits_index: list[int] = []
-        self.sampled, self.sample_index, self.prompt_rows = [], [], []
+        self.sampled, self.sample_index, self.scored_rows = [], [], []
         for row in self.rows:
             offset = len(input_ids)
             input_ids += row.ids
             positions += range(row.start, row.end)
             wanted = self._logits_positions(row)
-            if row.scores_prompt:
-                self._note_prompt_rows(row, wanted, first=len(logits_index))
+            if row.scores_from is not None:
+                self._note_scored_rows(row, wanted, first=len(logits_index))
             logits_index += [offset + position - row.start for position in wanted]
             if row.samples:
                 self.sampled.append(row.req)
@@ -121,15 +123,15 @@ class ScheduleBatch:
 
     @staticmethod
     def _logits_positions(row: BatchRow) -> Sequence[int]:
-        if row.scores_prompt:
-            return range(row.start, row.end)
+        if row.scores_from is not None:
+            return range(max(row.start, row.scores_from), row.end)
         return [row.end - 1] if row.samples else []
 
-    def _note_prompt_rows(self, row: BatchRow, wanted: Sequence[int], first: int) -> None:
-        """Position p's logits score the token at p + 1, as long as that is still the prompt."""
-        scored = min(row.end, len(row.req.prompt_ids) - 1) - row.start
+    def _note_scored_rows(self, row: BatchRow, wanted: Sequence[int], first: int) -> None:
+        """Position p's logits score the token at p + 1, as long as one stands there."""
+        scored = min(len(wanted), row.req.total_len - 1 - wanted[0])
         if scored > 0:
-            self.prompt_rows.append(PromptRows(row.req, first, first + scored, position=wanted[0] + 1))
+            self.scored_rows.append(ScoredRows(row.req, first, first + scored, position=wanted[0] + 1))
 
 
 def _table_row(req: Request) -> int:

@@ -26,11 +26,13 @@ from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
 from shared_runtime.sampler import SampleOutput, Sampler
 from shared_runtime.sampling_info import SamplingInfo
-from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.schedule_batch import ScheduleBatch, ScoredRows
 from shared_runtime.trace import StepRecord
 from shared_runtime.tracer import Tracer
 from shared_runtime.vocabulary import Vocabulary
 from shared_runtime.waiting_queue import WaitingQueue
+
+_COMPILE_NAP_S = 0.0005
 
 
 @dataclass(slots=True)
@@ -154,13 +156,19 @@ class Scheduler:
             requeue = self._policy.before_decode(ScheduleBatch.about_to_decode(self.queues.running))
             for req in requeue.reqs:
                 self.queues.drop(req)
-                self.queues.waiting.append(req)
-                self._tracer.moved(req, "requeued")
+                self._tracer.moved(req, "requeued", requeue.notes.get(req.rid))
+                reason = self._finisher.recheck(req)
+                if reason is None:
+                    self.queues.waiting.append(req)
+                else:
+                    self._end(req, reason)
         self._tracer.phase("requeue")
 
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
+        if batch is None and self.queues.compiling:
+            time.sleep(_COMPILE_NAP_S)  # nothing to do but to wait for a compile: leave the core to it
         if batch is not None:
             now = time.perf_counter()
             for row in batch.rows:
@@ -175,19 +183,28 @@ class Scheduler:
 
     # 5
     def _forward(self, batch: ScheduleBatch) -> Tensor:
-        """[len(batch.sampled), width] float32; prompt log-probabilities are taken on the way."""
+        """[len(batch.sampled), width] float32; tokens that stand already get their log-probabilities on the way."""
         forward_batch = batch.forward_batch(self._device)
         self._tracer.event("launch")
         logits = self._runner.forward(forward_batch)
-        for rows in batch.prompt_rows:
-            req = rows.req
-            del req.prompt_logprobs[rows.position - 1:]
-            ids = req.prompt_ids[rows.position:rows.position + rows.last - rows.first]
-            scored = logits[rows.first:rows.last, :len(self._vocabulary)]
-            req.prompt_logprobs += raw_logprobs(scored, ids, req.sampling.top_logprobs)
+        for rows in batch.scored_rows:
+            self._score(rows, logits[rows.first:rows.last, :len(self._vocabulary)])
         logits = batch.sampled_logits(logits)
         self._tracer.phase("forward")
         return logits
+
+    def _score(self, rows: ScoredRows, logits: Tensor) -> None:
+        """Log-probabilities of tokens that no pass has chosen: the prompt's, and what a stage wrote itself."""
+        req, prompt = rows.req, len(rows.req.prompt_ids)
+        ids = req.all_ids[rows.position:rows.position + rows.last - rows.first]
+        scores = raw_logprobs(logits, ids, req.sampling.top_logprobs)
+        in_prompt = max(0, prompt - rows.position)
+        if req.sampling.prompt_logprobs and in_prompt:
+            del req.prompt_logprobs[rows.position - 1:]  # a prefill that was retracted begins again
+            req.prompt_logprobs += scores[:in_prompt]
+        if req.sampling.wants_logprobs and len(scores) > in_prompt:
+            del req.logprobs[max(0, rows.position - prompt):]
+            req.logprobs += scores[in_prompt:]
 
     # 6
     def _constrain(self, logits: Tensor, batch: ScheduleBatch) -> Support:

@@ -39,8 +39,8 @@ class TokenRecord:
 
 
 @dataclass(slots=True)
-class JumpRecord:
-    """A stretch of text that was not sampled, and what retokenizing did to the ids.
+class RewriteRecord:
+    """A stretch of text that was not sampled but written by a stage, and what retokenizing did to the ids.
 
     Attributes:
         text: the forced text. old_ids, new_ids: the output before and after.
@@ -67,7 +67,7 @@ class RequestRecord:
             had to push (1 for a free row).
         top_raw, top_masked: best candidates before and after the mask.
         tokens: what came out. finish: the finish reason's kind, None while it runs.
-        jump: set by stages that jump.
+        jump: what a stage wrote into the output before this pass, without sampling it.
     """
 
     rid: str
@@ -85,7 +85,11 @@ class RequestRecord:
     top_masked: list[Candidate] = field(default_factory=list)
     tokens: list[TokenRecord] = field(default_factory=list)
     finish: str | None = None
-    jump: JumpRecord | None = None
+    jump: RewriteRecord | None = None
+
+    def explain(self, note: RewriteRecord | None) -> None:
+        """The pass reads ids that a stage rewrote: say how; None when it did not."""
+        self.jump = note
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shared_runtime.errors import ConfigError
 from shared_runtime.forward_batch import ForwardMode
-from shared_runtime.trace import Candidate, Event, RequestRecord, StepRecord, TokenRecord
+from shared_runtime.trace import Candidate, Event, RequestRecord, RewriteRecord, StepRecord, TokenRecord
 from shared_runtime.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Tracer(Protocol):
         """A point in the order of events."""
         ...
 
-    def moved(self, req: Request, how: Moved) -> None:
-        """A request was retracted, taken out of the batch, or has ended."""
+    def moved(self, req: Request, how: Moved, note: RewriteRecord | None = None) -> None:
+        """A request was retracted, taken out of the batch (and what was done to it), or has ended."""
         ...
 
     def scheduled(self, batch: ScheduleBatch) -> None:
@@ -87,7 +87,7 @@ class NullTracer:
     def event(self, name: Literal["launch", "results_processed", "mask_ready", "sampled"]) -> None:
         """Do nothing."""
 
-    def moved(self, req: Request, how: Moved) -> None:
+    def moved(self, req: Request, how: Moved, note: RewriteRecord | None = None) -> None:
         """Do nothing."""
 
     def scheduled(self, batch: ScheduleBatch) -> None:
@@ -128,6 +128,7 @@ class StepTracer:
         self._events = 0
         self._record = StepRecord(step=0)
         self._by_rid: dict[str, RequestRecord] = {}
+        self._notes: dict[str, RewriteRecord] = {}
         self._last = 0.0
 
     def begin(self) -> None:
@@ -148,12 +149,14 @@ class StepTracer:
         self._record.events.append(Event(self._events, name, self._record.step))
         self._events += 1
 
-    def moved(self, req: Request, how: Moved) -> None:
-        """Note the request under what happened to it; show how it ended."""
+    def moved(self, req: Request, how: Moved, note: RewriteRecord | None = None) -> None:
+        """Note the request under what happened to it; show how it ended, or what was done to it."""
         {"retracted": self._record.retracted, "requeued": self._record.requeued,
          "ended": self._record.ended}[how].append(req.rid)
         if req.finish is not None and req.rid in self._by_rid:
             self._by_rid[req.rid].finish = req.finish.kind
+        if note is not None:
+            self._notes[req.rid] = note
 
     def scheduled(self, batch: ScheduleBatch) -> None:
         """One `RequestRecord` a row."""
@@ -164,6 +167,7 @@ class StepTracer:
                 rid=row.req.rid, mode=mode, fed=list(row.ids), kv_len=row.end, slots=row.slots.tolist(),
                 prefix_hit=row.start if mode == "extend" else 0, sampled=row.samples,
                 state_before=self._describe(row.req))
+            record.explain(self._notes.pop(row.req.rid, None))
             self._by_rid[row.req.rid] = record
             self._record.requests.append(record)
 

@@ -116,7 +116,8 @@ def test_hand_049_control_tokens_are_never_text(target: Target, walkers: Walkers
 
 
 @each_target
-def test_hand_050_padding_ids_are_masked(target: Target, tokenizer: Tokenizer, padded_model: Path, make_engine: EngineFactory) -> None:
+def test_hand_050_padding_ids_are_masked(
+        target: Target, tokenizer: Tokenizer, padded_model: Path, make_engine: EngineFactory) -> None:
     known = tokenizer.vocabulary
     padded = Vocabulary(known.token_bytes, known.control_ids, known.stop_ids, width=49_280)
     walker = GrammarWalker(policy_of(target, tokenizer, padded), padded)

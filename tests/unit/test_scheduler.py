@@ -162,7 +162,8 @@ def test_n_answers_use_seed_plus_i(make_engine: EngineFactory) -> None:
 
 def test_requests_without_a_seed_differ_and_an_engine_repeats_itself(make_engine: EngineFactory) -> None:
     params = SamplingParams(max_new_tokens=8, temperature=1.0)
-    runs = [[result.token_ids for result in make_engine(seed=5).generate(["x", "x"], sampling=params)] for _ in range(2)]
+    runs = [[result.token_ids for result in make_engine(seed=5).generate(["x", "x"], sampling=params)]
+            for _ in range(2)]
     assert runs[0] == runs[1]
     assert runs[0][0] != runs[0][1]
 
@@ -319,7 +320,8 @@ def test_a_setting_that_cannot_work_is_named(settings: dict[str, object], make_e
 def test_an_answer_longer_than_the_context_is_cut_with_a_warning(make_engine: EngineFactory) -> None:
     engine = make_engine()
     context = engine.parts.model.context_length
-    name, = engine.add_request(prompt_ids=[17] * (context - 3), sampling=SamplingParams(max_new_tokens=8, ignore_eos=True))
+    params = SamplingParams(max_new_tokens=8, ignore_eos=True)
+    name, = engine.add_request(prompt_ids=[17] * (context - 3), sampling=params)
     result = _drain(engine)[name]
     assert (len(result.token_ids), result.finish_reason) == (3, "length")
     assert "lowered from 8 to 3" in result.warnings[0]

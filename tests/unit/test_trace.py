@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -12,7 +13,7 @@ import shared_runtime.trace as trace_module
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 from shared_runtime.sampling_params import SamplingParams
-from shared_runtime.trace import PHASES, StepRecord
+from shared_runtime.trace import PHASES, Candidate, Event, RequestRecord, StepRecord, TokenRecord
 from tests.conftest import EngineFactory
 
 SCHEMA = json.loads(Path(trace_module.__file__).with_name("trace.schema.json").read_text(encoding="utf-8"))
@@ -100,12 +101,20 @@ def test_a_free_row_keeps_its_whole_mass(make_engine: EngineFactory) -> None:
 
 
 def test_without_a_trace_no_record_is_created(make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    created = []
-    for name in ("StepRecord", "RequestRecord", "Candidate", "TokenRecord", "Event"):
-        kind = getattr(trace_module, name)
-        original = kind.__init__
-        monkeypatch.setattr(kind, "__init__", lambda self, *args, _was=original, **kwargs: (
-            created.append(type(self).__name__), _was(self, *args, **kwargs))[1])
+    created: list[str] = []
+
+    def count(kind: type, original: Callable[..., None]) -> None:
+        def counting(self: object, *args: object, **kwargs: object) -> None:
+            created.append(kind.__name__)
+            original(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "__init__", counting)
+
+    count(StepRecord, StepRecord.__init__)
+    count(RequestRecord, RequestRecord.__init__)
+    count(Candidate, Candidate.__init__)
+    count(TokenRecord, TokenRecord.__init__)
+    count(Event, Event.__init__)
     engine = make_engine()
     engine.generate("x", sampling=PARAMS, constraint=Constraint.regex("[a-z]{9}"))
     assert created == []
