@@ -12,8 +12,11 @@ from typing import Annotated
 import typer
 
 from jumpforward import __version__
+from jumpforward.check_options import CheckOptions
 from jumpforward.console import tolerate_any_text
+from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
+from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
 from shared_runtime.errors import ConfigError, JumpforwardError
@@ -23,6 +26,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 app = typer.Typer(
     name="jumpforward", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+
+app.add_typer(museum_app, name="museum", help="Show the bugs that five generations had.")
 
 
 def _show_version(wanted: bool) -> None:
@@ -47,6 +52,8 @@ def run(
     constraint: ConstraintOptions,
     sampling: SamplingOptions,
     how: PromptOptions,
+    grammar: GrammarOptions,
+    decoding: DecodingOptions,
     stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
     trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
@@ -57,7 +64,7 @@ def run(
 
     return run_command.run(run_command.RunRequest(
         prompt=prompt, stage=stage, as_json=as_json, trace=trace, engine=engine, constraint=constraint,
-        sampling=sampling, how=how))
+        sampling=sampling, how=how, grammar=grammar, decoding=decoding))
 
 
 @app.command()
@@ -67,6 +74,8 @@ def compare(
     constraint: ConstraintOptions,
     sampling: SamplingOptions,
     how: PromptOptions,
+    grammar: GrammarOptions,
+    decoding: DecodingOptions,
     prompt: Annotated[str | None, typer.Argument(
         help="What to ask; '-' reads it from standard input.", show_default="a ship's card")] = None,
     as_json: AsJson = False,
@@ -75,7 +84,35 @@ def compare(
     from jumpforward import compare_command
 
     return compare_command.compare(compare_command.CompareRequest(
-        prompt=prompt, as_json=as_json, engine=engine, constraint=constraint, sampling=sampling, how=how))
+        prompt=prompt, as_json=as_json, engine=engine, constraint=constraint, sampling=sampling, how=how,
+        grammar=grammar, decoding=decoding))
+
+
+@app.command()
+@expand_groups
+def check(
+    constraint: ConstraintOptions,
+    grammar: GrammarOptions,
+    what: CheckOptions,
+    as_json: AsJson = False,
+) -> int:
+    """Say whether texts are in a grammar's language, by the stages' real masks."""
+    from jumpforward import check_command
+
+    return check_command.check(check_command.CheckRequest(
+        what=what, as_json=as_json, constraint=constraint, grammar=grammar))
+
+
+@app.command()
+def diff(
+    older: Annotated[str, typer.Argument(metavar="A", help="A stage, by number or name.")],
+    newer: Annotated[str, typer.Argument(metavar="B", help="The stage to compare it with.")],
+    stat: Annotated[bool, typer.Option("--stat", help="Only count the lines of each file.")] = False,
+) -> int:
+    """Show what history changed between two stages' folders."""
+    from jumpforward.diff_command import show_diff
+
+    return show_diff(older, newer, stat=stat)
 
 
 @app.command()
@@ -121,13 +158,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         usage = isinstance(error, ConfigError)
         return _fail(error.as_dict(), USAGE_ERROR if usage else REQUEST_ERROR, words)
     except typer.TyperException as error:
-        message = f"{error.format_message().rstrip('.')} (see jumpforward --help)"
+        if not words:  # the help is what was asked for, and it has been printed
+            return USAGE_ERROR
+        message = f"{error.format_message().rstrip('.')} (see {_help_of(words)})"
+        if "unexpected extra argument" in message:
+            message += "; put quotes around a prompt of several words"
         return _fail({"type": "UsageError", "message": message, "offset": None}, error.exit_code, words)
     except (BrokenPipeError, SystemExit):
         # A broken pipe inside a command comes out of typer as SystemExit, and nothing else does in this mode.
         # Python flushes standard output once more while it ends; that must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
+
+
+def _help_of(words: Sequence[str]) -> str:
+    """The command that lists the options of what was tried."""
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    return f"jumpforward {words[0]} --help" if words[0] in known else "jumpforward --help"
 
 
 def _fail(error: dict[str, object], code: int, words: Sequence[str]) -> int:

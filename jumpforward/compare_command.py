@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jumpforward.compare_view import comparison_view
 from jumpforward.console import ProgressLine, print_rich, speaks_unicode
+from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.default_request import PROMPT, REGEX
 from jumpforward.exit_codes import OK
 from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
@@ -61,6 +62,8 @@ class CompareRequest:
     constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     how: PromptOptions = field(default_factory=PromptOptions)
+    grammar: GrammarOptions = field(default_factory=GrammarOptions)
+    decoding: DecodingOptions = field(default_factory=DecodingOptions)
 
 
 def compare(request: CompareRequest) -> int:
@@ -75,7 +78,7 @@ def compare(request: CompareRequest) -> int:
         raise ConfigError("compare shows one answer of each stage", where="--n", fix="leave it out")
     progress = ProgressLine()
     try:
-        rows = _rows(request.engine, prompt, sampling, constraint, progress)
+        rows = _rows(request, prompt, sampling, constraint, progress)
     finally:
         progress.clear()
     asked = request_json(prompt, sampling, constraint, request.engine.model)
@@ -87,10 +90,22 @@ def compare(request: CompareRequest) -> int:
     return OK
 
 
-def variants(specs: Sequence[StageSpec]) -> list[Variant]:
-    """The rows of the table, oldest stage first: each stage as it comes, with its first backend."""
-    return [Variant(spec.id, spec.capabilities.backends[0] if spec.capabilities.backends else None)
-            for spec in sorted(specs, key=lambda spec: spec.id)]
+def variants(specs: Sequence[StageSpec], backend: str | None = None) -> list[Variant]:
+    """The rows of the table, oldest stage first: each stage with its own backend, or with `backend` if it has it.
+
+    Raises:
+        ConfigError: no stage has the backend.
+    """
+    known = {name for spec in specs for name in spec.capabilities.backends}
+    if backend is not None and backend not in known:
+        raise ConfigError(f"no stage has a backend {backend!r}", where="--backend",
+                          fix=f"use one of: {', '.join(sorted(known))}")
+    return [Variant(spec.id, _backend_of(spec, backend)) for spec in sorted(specs, key=lambda spec: spec.id)]
+
+
+def _backend_of(spec: StageSpec, wanted: str | None) -> str | None:
+    backends = spec.capabilities.backends
+    return wanted if wanted in backends else next(iter(backends), None)
 
 
 def _asked(request: CompareRequest) -> tuple[Prompt, Constraint | None]:
@@ -100,16 +115,16 @@ def _asked(request: CompareRequest) -> tuple[Prompt, Constraint | None]:
     return request.how.prompt(PROMPT), constraint or Constraint.regex(REGEX)
 
 
-def _rows(options: EngineOptions, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
+def _rows(request: CompareRequest, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
           progress: ProgressLine) -> list[Row]:
-    progress(f"loading {options.model}", 0, 0)
+    progress(f"loading {request.engine.model}", 0, 0)
     from stages import all_stages
 
     rows, errors = [], []
-    for variant in variants(all_stages()):
-        row = Row(variant.stage, variant.backend, variant.overlap, variant.backend_jump, options.dtype)
+    for variant in variants(all_stages(), request.grammar.backend):
+        row = Row(variant.stage, variant.backend, variant.overlap, variant.backend_jump, request.engine.dtype)
         try:
-            _fill(row, options, prompt, sampling, constraint, progress)
+            _fill(row, request, prompt, sampling, constraint, progress)
         except JumpforwardError as error:
             row.error = error.as_dict()
             errors.append(error)
@@ -119,11 +134,13 @@ def _rows(options: EngineOptions, prompt: Prompt, sampling: SamplingParams, cons
     return rows
 
 
-def _fill(row: Row, options: EngineOptions, prompt: Prompt, sampling: SamplingParams,
+def _fill(row: Row, request: CompareRequest, prompt: Prompt, sampling: SamplingParams,
           constraint: Constraint | None, progress: ProgressLine) -> None:
     from shared_runtime.engine import Engine
 
-    with Engine(options.config(row.stage), progress=progress) as engine:
+    options = request.decoding.complete(request.grammar.stage_options())
+    config = request.engine.config(row.stage, backend=row.backend, options=options)
+    with Engine(config, progress=progress) as engine:
         progress(f"stage {row.stage}", 0, 0)
         result = engine.generate_one(prompt.text, messages=prompt.messages, sampling=sampling,
                                      constraint=constraint)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jumpforward.compare_command import Row
 
 _BAR_WIDTH = 48
-# How a token can come beside being sampled; a column for each that some row has.
-_OTHER_WAYS = ("jumped", "forced", "accepted")
+# How a token can come beside being sampled, and how many were offered for it; a column for each that some row has.
+_OTHER_WAYS = ("jumped", "forced", "drafted", "accepted")
 _VALID = {True: "yes", False: "NO", None: "-"}
 
 

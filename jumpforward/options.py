@@ -16,6 +16,7 @@ from shared_runtime.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from shared_runtime.config import EngineConfig
+    from shared_runtime.policy import StageOptions
 
 _ENGINE = "Engine"
 _CONSTRAINT = "Constraint (at most one kind)"
@@ -44,16 +45,19 @@ class EngineOptions:
         "--exact", rich_help_panel=_ENGINE,
         help="Bit-identical logits whatever else runs in the batch; slower.")] = False
 
-    def config(self, stage: int, trace: Path | None = None) -> EngineConfig:
-        """The engine's settings for one stage.
+    def config(self, stage: int, trace: Path | None = None, *, backend: str | None = None,
+               options: StageOptions | None = None) -> EngineConfig:
+        """The engine's settings for one stage; `options` are the stage's own.
 
         Raises:
             ConfigError: a setting that cannot work here.
         """
         from shared_runtime.config import EngineConfig
+        from shared_runtime.policy import StageOptions
 
-        return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, dtype=self.dtype,
-                            device=self.device, threads=self.threads, exact=self.exact, trace=trace)
+        return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, backend=backend,
+                            dtype=self.dtype, device=self.device, threads=self.threads, exact=self.exact,
+                            options=options or StageOptions(), trace=trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ JsonObject = dict[str, object]
 
 
 def schema_text(name: str) -> str:
-    """The JSON Schema of `compare --json` ("compare") or `run --json` ("run")."""
+    """The JSON Schema of what a command prints with `--json`: "run", "compare" or "check"."""
     return files("jumpforward").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
 
 

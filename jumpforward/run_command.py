@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpforward.console import ProgressLine, TextWriter, legend, wants_colour
+from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK
 from jumpforward.interrupt import Interrupt
 from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
@@ -34,6 +35,8 @@ class RunRequest:
     constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     how: PromptOptions = field(default_factory=PromptOptions)
+    grammar: GrammarOptions = field(default_factory=GrammarOptions)
+    decoding: DecodingOptions = field(default_factory=DecodingOptions)
 
 
 def run(request: RunRequest) -> int:
@@ -48,7 +51,8 @@ def run(request: RunRequest) -> int:
     progress(f"loading {request.engine.model}", 0, 0)
     from shared_runtime.engine import Engine
 
-    config = request.engine.config(request.stage, request.trace)
+    config = request.engine.config(request.stage, request.trace, backend=request.grammar.backend,
+                                   options=request.decoding.complete(request.grammar.stage_options()))
     printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
     try:
         with Engine(config, progress=progress) as engine:
@@ -59,8 +63,8 @@ def run(request: RunRequest) -> int:
     if request.as_json:
         json.dump({
             "request": request_json(prompt, sampling, constraint, request.engine.model),
-            "stage": request.stage, "backend": next(iter(backends), None), "dtype": request.engine.dtype,
-            "exact": request.engine.exact,
+            "stage": request.stage, "backend": config.backend or next(iter(backends), None),
+            "dtype": request.engine.dtype, "exact": request.engine.exact,
             "answers": [answer_json(result, constraint) for result in results],
         }, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jumpforward.console import print_rich, speaks_unicode
 from jumpforward.exit_codes import OK
-from shared_runtime.constraint import CONSTRAINT_KINDS
+from shared_runtime.constraint import CONSTRAINT_KINDS, ConstraintKind
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,14 +39,22 @@ def _matrix(specs: Sequence[StageSpec], *, unicode: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, pad_edge=False)
     table.add_column("")
     for spec in specs:
-        table.add_column(f"stage {spec.id}\n{spec.name}\n{spec.years}")
+        table.add_column(f"stage {spec.id}\n{spec.name}\n{spec.years}", overflow="fold")
     for kind in CONSTRAINT_KINDS:
-        table.add_row(kind, *[_yes(kind in spec.capabilities.constraints) for spec in specs])
+        table.add_row(kind, *[_cell(kind, spec.capabilities) for spec in specs])
     table.add_row("backends", *[", ".join(spec.capabilities.backends) or "-" for spec in specs])
     table.add_row("jump-forward", *[", ".join(spec.capabilities.jump_forward) for spec in specs])
     for name in _SWITCHES:
         table.add_row(name, *[_yes(_switches(spec.capabilities)[name]) for spec in specs])
     return table
+
+
+def _cell(kind: ConstraintKind, capabilities: Capabilities) -> str:
+    """Yes, no, or the backends that have the kind where some have not."""
+    if kind not in capabilities.constraints:
+        return "no"
+    having = [name for name in capabilities.backends if kind in capabilities.kinds_of(name)]
+    return "yes" if len(having) == len(capabilities.backends) else ", ".join(having)
 
 
 def _switches(capabilities: Capabilities) -> dict[str, bool]:
@@ -65,6 +73,9 @@ def _as_json(spec: StageSpec) -> dict[str, object]:
         "id": spec.id, "name": spec.name, "title": spec.title, "years": spec.years,
         "commits": [{"hash": commit, "what": what} for commit, what in spec.commits],
         "constraints": [kind for kind in CONSTRAINT_KINDS if kind in capabilities.constraints],
-        "backends": list(capabilities.backends), "jump_forward": list(capabilities.jump_forward),
+        "backends": list(capabilities.backends),
+        "kinds": {name: [kind for kind in CONSTRAINT_KINDS if kind in capabilities.kinds_of(name)]
+                  for name in capabilities.backends},
+        "jump_forward": list(capabilities.jump_forward),
         **{name.replace(" ", "_"): has for name, has in _switches(capabilities).items()},
     }

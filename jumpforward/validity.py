@@ -6,37 +6,80 @@ import json
 import subprocess
 import sys
 
+from jumpforward.recognisers.ebnf import EbnfRecogniser, TooMuchWork
+from jumpforward.recognisers.structural_tag import TagRecogniser
 from shared_runtime.constraint import Constraint
+from shared_runtime.errors import GrammarSyntaxError
 
-# Python's matcher can take exponential time on some patterns and cannot be interrupted: it runs in a process of
-# its own, which can be killed.
+# Python's matcher can take exponential time on some patterns and cannot be interrupted, and a schema holds
+# patterns too: both run in a process of their own, which can be killed.
 _FULLMATCH = """
 import json, re, sys
 pattern, text = json.load(sys.stdin)
 print(re.fullmatch(pattern, text, re.ASCII) is not None)
 """
+_SCHEMA = """
+import json, sys
+import jsonschema
+def refuse(name):
+    raise ValueError(name)
+schema, text = json.load(sys.stdin)
+try:
+    value = json.loads(text, parse_constant=refuse)
+except ValueError:
+    print(False)
+else:
+    schema = json.loads(schema)
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    print(kind(schema).is_valid(value))
+"""
+_OBJECT = '{"type": "object"}'
+
+
+class _NotDecided(Exception):
+    """The check failed or ran too long."""
 
 
 def is_valid(constraint: Constraint | None, text: str, *, timeout_s: float = 5.0) -> bool | None:
     """True or False where an independent check exists, None where none does or it ran longer than `timeout_s`.
 
     `regex` is Python's `re.fullmatch` with ASCII classes, as `docs/regex.md` defines the dialect; `choice` is
-    membership.
+    membership; JSON is Python's strict parser and `jsonschema` (formats are not looked at); `ebnf` and
+    `structural_tag` (the form with triggers) have small recognisers of their own.
     """
     if constraint is None:
         return None
-    if constraint.kind == "choice":
-        return text in constraint.choices
-    if constraint.kind == "regex":
-        return _full_match(constraint.source, text, timeout_s)
-    return None
-
-
-def _full_match(pattern: str, text: str, timeout_s: float) -> bool | None:
-    command = [sys.executable, "-I", "-W", "ignore", "-c", _FULLMATCH]
     try:
-        done = subprocess.run(command, input=json.dumps([pattern, text]), capture_output=True, text=True,
+        return _decide(constraint, text, timeout_s)
+    except (_NotDecided, TooMuchWork, GrammarSyntaxError, RecursionError, KeyError, TypeError, ValueError):
+        return None  # a grammar that the check cannot read is not the answer's fault
+
+
+def _decide(constraint: Constraint, text: str, timeout_s: float) -> bool | None:
+    match constraint.kind:
+        case "choice":
+            return text in constraint.choices
+        case "regex":
+            return _in_a_process(_FULLMATCH, constraint.source, text, timeout_s)
+        case "json_schema":
+            return _in_a_process(_SCHEMA, constraint.source, text, timeout_s)
+        case "json_object":
+            return _in_a_process(_SCHEMA, _OBJECT, text, timeout_s)
+        case "ebnf":
+            return EbnfRecogniser(constraint.source).accepts(text)
+        case "structural_tag":
+            tag = TagRecogniser.of(constraint.source)
+            return None if tag is None else tag.accepts(
+                text, lambda schema, part: _in_a_process(_SCHEMA, schema, part, timeout_s))
+
+
+def _in_a_process(code: str, grammar: str, text: str, timeout_s: float) -> bool:
+    command = [sys.executable, "-I", "-W", "ignore", "-c", code]
+    try:
+        done = subprocess.run(command, input=json.dumps([grammar, text]), capture_output=True, text=True,
                               timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        return None
-    return done.stdout.strip() == "True" if done.returncode == 0 else None
+        raise _NotDecided from None
+    if done.returncode != 0:
+        raise _NotDecided
+    return done.stdout.strip() == "True"

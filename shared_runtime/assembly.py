@@ -47,9 +47,12 @@ def assemble(config: EngineConfig, progress: Progress | None) -> EngineParts:
         ConfigError: a setting does not fit the model or the stage.
     """
     stage = get_stage(config.stage)
-    if config.backend is not None and config.backend not in stage.capabilities.backends:
+    listed = config.backend is None or config.backend in stage.capabilities.backends
+    if not listed and not stage.capabilities.open_backends:
         raise ConfigError(f"stage {stage.id} has no backend {config.backend!r}", where="backend",
                           fix=f"it has: {', '.join(stage.capabilities.backends)}")
+    if config.options.think_end is not None and not stage.capabilities.reasoning:
+        raise ConfigError(f"stage {stage.id} knows of no reasoning part", where="think_end", fix="use --stage 5")
     if config.torch_device.type == "cpu":
         torch.set_num_threads(config.thread_count)
     folder = locate_model(config.model, progress)

@@ -87,6 +87,12 @@ class EngineConfig:
         _positive("chunked_prefill_size", self.chunked_prefill_size)
         if self.threads is not None:
             _positive("threads", self.threads)
+            if self.threads > 4 * usable_cores():
+                raise ConfigError(f"{self.threads} threads on {usable_cores()} cores would stand in each other's way",
+                                  where="threads", fix="leave it out, or use at most one a core")
+        if isinstance(self.trace, Path) and not self.trace.absolute().parent.is_dir():
+            raise ConfigError("cannot write the trace: no such folder", where=str(self.trace),
+                              fix="name a file in a folder that exists")
         if not 0.0 < self.new_token_ratio <= 1.0:
             raise ConfigError(f"{self.new_token_ratio} is not in (0, 1]", where="new_token_ratio")
         if self.device == "cuda" and not torch.cuda.is_available():

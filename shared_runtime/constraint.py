@@ -72,4 +72,4 @@ class Constraint:
     def text(self) -> str:
         """A short form for messages: kind and the first 60 characters of the source."""
         body = " | ".join(self.choices) if self.kind == "choice" else self.source
-        return f"{self.kind} {body if len(body) <= 60 else body[:57] + '...'}"
+        return f"{self.kind} {(body if len(body) <= 60 else body[:57] + '...') or repr(body)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from shared_runtime.assembly import EngineParts, assemble
@@ -27,7 +27,8 @@ class _Live:
 
     req: Request
     index: int
-    sent_tokens: int = 0
+    sent: list[int] = field(default_factory=list)
+    reencoded: int = 0
 
 
 class Engine:
@@ -224,6 +225,12 @@ class Engine:
 def _event(live: _Live, result: Result | None) -> StreamEvent:
     req = live.req
     text, req.unsent = req.unsent, ""
-    start, live.sent_tokens = live.sent_tokens, len(req.output_ids)
-    return StreamEvent(rid=req.rid, index=live.index, text=text, token_ids=req.output_ids[start:],
+    start = len(live.sent)
+    if live.reencoded != req.metrics.reencoded_tokens:  # a stage has spelled the text with other ids
+        live.reencoded = req.metrics.reencoded_tokens
+        pairs = zip(live.sent, req.output_ids, strict=False)
+        start = next((index for index, (was, becomes) in enumerate(pairs) if was != becomes),
+                     min(len(live.sent), len(req.output_ids)))
+    live.sent[start:] = req.output_ids[start:]
+    return StreamEvent(rid=req.rid, index=live.index, text=text, start=start, token_ids=req.output_ids[start:],
                        origins=req.origins[start:], finished=result is not None, result=result)

@@ -45,6 +45,8 @@ class Capabilities:
         constraints: the kinds a request may ask for. backends: the grammar engines to choose from.
         jump_forward: every way of jumping that the stage has; `none` alone means it never jumps.
         async_compile, overlap, speculation, tensor_parallel, reasoning: whether the stage has it at all.
+        backend_constraints: the kinds of a backend that has fewer than the stage; left out, it has them all.
+        open_backends: whether others may be registered with the stage under names of their own.
     """
 
     constraints: frozenset[ConstraintKind]
@@ -55,6 +57,13 @@ class Capabilities:
     speculation: bool = False
     tensor_parallel: bool = False
     reasoning: bool = False
+    backend_constraints: Mapping[str, frozenset[ConstraintKind]] = field(default_factory=dict, hash=False)
+    open_backends: bool = False
+
+    def kinds_of(self, backend: str | None) -> frozenset[ConstraintKind]:
+        """The kinds that a backend of this stage can serve; None stands for the default, the first one."""
+        name = backend if backend is not None else next(iter(self.backends), "")
+        return self.constraints & self.backend_constraints.get(name, self.constraints)
 
 
 class AdmitState(Enum):
@@ -183,10 +192,13 @@ class GrammarLimits:
     Attributes:
         compile_timeout: seconds a compile may take before its request ends with `GrammarTimeoutError`.
         max_states: most states an automaton may have.
+        mask_timeout: seconds that one row's mask may take; past it a few times in a row, the request ends with
+            `GrammarTimeoutError`. A cheap compile is no promise of cheap masks.
     """
 
     compile_timeout: float = 10.0
     max_states: int = 20_000
+    mask_timeout: float = 0.05
 
 
 Whitespace = Literal["compact", "any"]
@@ -204,6 +216,8 @@ class StageOptions:
             within bounds.
         strict: refuse a grammar of which a library would drop a part, instead of warning.
         disk_cache: folder for compiled grammars, for the generations that had one; None keeps none.
+        think_end: the token that ends a reasoning part, by its printed name; constrained answers then begin with
+            such a part, and the grammar starts behind that token. None for a model that does not reason.
     """
 
     jump_forward: bool = True
@@ -211,6 +225,7 @@ class StageOptions:
     whitespace: Whitespace = "compact"
     strict: bool = False
     disk_cache: Path | None = None
+    think_end: str | None = None
 
     def __post_init__(self) -> None:
         if self.min_jump_bytes < 1:

@@ -39,6 +39,7 @@ class RequestFactory:
     def __init__(self, config: EngineConfig, model: ModelConfig, tokenizer: Tokenizer) -> None:
         self._context = model.context_length
         self._pool = config.kv_pool_tokens
+        self._think_end = config.options.think_end
         self._tokenizer = tokenizer
         self._seeds = random.Random(config.seed)
         self._count = 0
@@ -54,8 +55,13 @@ class RequestFactory:
         Raises:
             RequestError: it cannot be served, and why.
         """
+        _check_type("constraint", ask.constraint, Constraint, "use Constraint.regex(...) or one of its kind")
+        _check_type("sampling", ask.sampling, SamplingParams, "use SamplingParams(...)")
         params = ask.sampling or SamplingParams()
         check_against(params, self._tokenizer.vocabulary)
+        if params.thinking_budget is not None and (ask.constraint is None or self._think_end is None):
+            raise RequestError("only a constrained request of an engine with a think_end has a budget to keep to",
+                               where="thinking_budget", fix="leave it out, or set think_end")
         text, ids = self._prompt(ask)
         params, warnings = self._fit(ids, params)
         seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
@@ -109,6 +115,11 @@ class RequestFactory:
                 f"{self._pool} tokens of the KV pool", where="max_new_tokens",
                 fix="lower it, or give the engine a larger kv_pool_tokens")
         return params, warnings
+
+
+def _check_type(where: str, value: object, kind: type, fix: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise RequestError(f"{value!r} is no {kind.__name__}", where=where, fix=fix)
 
 
 def pair_up(prompts: str | Sequence[str] | None, messages: Sequence[Message] | Sequence[Sequence[Message]] | None,

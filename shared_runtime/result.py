@@ -48,13 +48,15 @@ class StreamEvent:
 
     Attributes:
         rid, index: which answer. text: characters that are safe to show; joined, they are the final text.
-        token_ids, origins: the tokens that came since the last event, and how.
+        start, token_ids, origins: the output's tokens from position `start` on, and how each came. They take the
+            place of what was told of these positions before: a stage may spell the same text with other ids.
         finished: True on the last event, which carries the `result`.
     """
 
     rid: str
     index: int
     text: str
+    start: int
     token_ids: list[int]
     origins: list[TokenOrigin]
     finished: bool = False

@@ -41,6 +41,10 @@ class SamplingParams:
         logprobs: return the log-probability of each output token.
         top_logprobs: how many best alternatives to return at each output position (implies logprobs).
         prompt_logprobs: return log-probabilities for the prompt's tokens too.
+        thinking: whether a constrained answer begins with a reasoning part, where the engine has a `think_end`. False
+            when the prompt has closed that part already.
+        thinking_budget: most tokens of that part, `think_end` not counted; once they are used up nothing but
+            `think_end` may come. None sets no limit; the part counts towards `max_new_tokens` all the same.
     """
 
     max_new_tokens: int = 128
@@ -61,6 +65,8 @@ class SamplingParams:
     logprobs: bool = False
     top_logprobs: int = 0
     prompt_logprobs: bool = False
+    thinking: bool = True
+    thinking_budget: int | None = None
 
     def __post_init__(self) -> None:
         # Values come from JSON and the command line, so their types are checked too; numbers become floats.
@@ -71,6 +77,9 @@ class SamplingParams:
         _whole("top_logprobs", self.top_logprobs, 0)
         if self.seed is not None:
             _whole("seed", self.seed, 0)
+        if self.thinking_budget is not None:
+            _whole("thinking_budget", self.thinking_budget, 0)
+        _flag("thinking", self.thinking)
         _flag("ignore_eos", self.ignore_eos)
         _flag("logprobs", self.logprobs)
         _flag("prompt_logprobs", self.prompt_logprobs)

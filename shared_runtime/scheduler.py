@@ -1,7 +1,7 @@
 """The loop. One call of `step` is one turn; read it as a sentence.
 
-The numbers are those of the design: 1 intake, 2 ready, 3 requeue, 4 schedule, 5 forward, 6 constrain, 7 sample,
-8 accept, 9 finish. Steps 1, 3, 6 and 8 ask the stage's policy; everything else is the same for all five.
+The steps have numbers, here and in `policy.py`: 1 intake, 2 ready, 3 requeue, 4 schedule, 5 forward, 6 constrain,
+7 sample, 8 accept, 9 finish. Steps 1, 3, 6 and 8 ask the stage's policy; everything else is the same for all five.
 """
 
 from __future__ import annotations

@@ -16,6 +16,10 @@ __all__ = ["all_stages", "first_stage_with", "get_stage"]
 
 _PACKAGES: dict[int, str] = {
     1: "stage1_copied_fsm",
+    2: "stage2_jump_forward",
+    3: "stage3_outlines",
+    4: "stage4_backends",
+    5: "stage5_backend_jump",
 }
 
 _FIRST_WITH: dict[ConstraintKind, int] = {

@@ -16,6 +16,7 @@ import torch
 from shared_runtime.config import EngineConfig
 from shared_runtime.engine import Engine
 from shared_runtime.model.embedded import ensure_embedded
+from shared_runtime.policy import GrammarLimits
 from tests.tiny_models import tiny_folder
 
 torch.set_num_threads(1)
@@ -44,6 +45,7 @@ def make_engine(tiny_model: Path) -> Iterator[EngineFactory]:
     def make(**settings: object) -> Engine:
         settings.setdefault("model", str(tiny_model))
         settings.setdefault("kv_pool_tokens", 2048)
+        settings.setdefault("limits", GrammarLimits(compile_timeout=120.0))  # a busy machine must not decide a test
         engine = Engine(EngineConfig(**settings))  # type: ignore[arg-type]  # settings are checked by EngineConfig
         made.append(engine)
         return engine

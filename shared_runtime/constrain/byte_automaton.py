@@ -85,6 +85,14 @@ class ByteAutomaton:
     table: NDArray[np.int32]
     accepting: NDArray[np.bool_]
 
+    def walk(self, state: int, spelled: bytes) -> int:
+        """The state behind `spelled`, read from `state` on; `DEAD` where there is no way."""
+        for byte in spelled:
+            if state == DEAD:
+                break
+            state = int(self.table[state, byte])
+        return state
+
     def bytes_lacking(self, spellable: Set[int]) -> tuple[int, ...]:
         """The bytes outside `spellable` on the way to acceptance that needs fewest of them; () when none does."""
         settled = set[int]()

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.byte_automaton import spell_in_utf8
 from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex_dialect import escape_choice
 from shared_runtime.errors import ConstraintError, EngineStateError, JumpforwardError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
@@ -19,7 +18,7 @@ from stages import first_stage_with
 
 from .fsm import RegexFSM, build_fsm
 from .fsm_cache import FSMCache
-from .regex import make_deterministic_fsm
+from .regex import make_byte_automaton
 from .tokenizer import ReducedVocabulary
 
 
@@ -48,12 +47,7 @@ class CopiedFSMPolicy:
 
     def _compile(self, pattern: str) -> RegexFSM:
         budget = Budget(self._context.limits, self._context.progress)
-        try:
-            fsm = make_deterministic_fsm(normalise(pattern).tree, budget)
-        except RecursionError:
-            raise ConstraintError("the pattern is nested too deep", where="constraint",
-                                  fix="take out groups") from None
-        return build_fsm(spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, budget), self.vocabulary, budget)
+        return build_fsm(make_byte_automaton(pattern, budget), self.vocabulary, budget)
 
     def admit(self, req: Request) -> policy.Admission:
         """Wait for the FSM, as upstream's loop did: nothing else runs meanwhile. State 0 once it is there."""

@@ -52,9 +52,8 @@ class RegexFSM:
         mask = self.masks[self.rows[state]]
         if not 0 <= token_id < self.vocabulary.width or not mask[token_id // 8] >> 7 - token_id % 8 & 1:
             return DEAD
-        for byte in self.vocabulary.token_bytes[token_id]:
-            state = int(self.dfa.table[state, byte])
-        return state
+        state = self.dfa.walk(state, self.vocabulary.token_bytes[token_id])
+        return state if state in self.rows else DEAD  # masks may come from a file
 
     def accepts(self, state: int) -> bool:
         """Whether the text so far is a full match."""

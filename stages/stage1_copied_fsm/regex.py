@@ -1,125 +1,29 @@
-"""From a regex to a deterministic FSM over an alphabet table.
+"""From a regex to a deterministic automaton over bytes.
 
-Upstream let interegular parse, build and minimise the FSM and then renumbered it. The road is the same here, from
-the tree of the shared dialect on: the alphabet table (which characters no class of the pattern tells apart), then
-the subset construction. Both are ours because they have to stop: interegular's `to_fsm()` grows tenfold with each
-+2 of k in `(a|b)*a(a|b){k}` and lists every character of a class. Each loop counts its work against a `Budget`.
+Upstream let interegular parse the pattern, build the FSM and minimise it, and then renumbered its states. The road
+is the same here, on our own feet: the dialect's tree, an FSM over an alphabet table of characters, then their bytes.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from itertools import pairwise
-
-from shared_runtime.constrain.charset import CharSet
+from shared_runtime.constrain.byte_automaton import ByteAutomaton, spell_in_utf8
+from shared_runtime.constrain.char_fsm import make_deterministic_fsm
 from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.positions import ACCEPT, Positions
-from shared_runtime.constrain.regex_tree import Node
+from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.errors import ConstraintError
+
+__all__ = ["make_byte_automaton", "make_deterministic_fsm"]
 
 
-@dataclass(frozen=True)
-class Alphabet:
-    """Characters that no class of a pattern tells apart share one key; those in no class have none.
-
-    Attributes:
-        intervals: (first, last, key) closed code-point intervals, ascending and disjoint.
-        keys: per class of the pattern, the keys it is made of.
-    """
-
-    intervals: list[tuple[int, int, int]]
-    keys: list[list[int]]
-
-
-def make_alphabet(classes: Collection[CharSet], budget: Budget) -> Alphabet:
-    """Cut the code space at the ends of all classes, and give equal memberships equal keys."""
-    events: dict[int, int] = {}
-    for number, chars in enumerate(classes):
-        for first, last in chars.intervals:
-            events[first] = events.get(first, 0) ^ (1 << number)
-            events[last + 1] = events.get(last + 1, 0) ^ (1 << number)
-            budget.store(2 + number // 512)
-    intervals: list[tuple[int, int, int]] = []
-    keys: list[list[int]] = [[] for _ in classes]
-    by_members: dict[int, int] = {}
-    members, cuts = 0, sorted(events)
-    for first, end in pairwise(cuts):
-        members ^= events[first]
-        if not members:
-            continue
-        budget.store(1 + len(classes) // 512)
-        if members not in by_members:
-            by_members[members] = len(by_members)
-            budget.store(members.bit_count())
-            for number, bit in enumerate(reversed(f"{members:b}")):
-                if bit == "1":
-                    keys[number].append(by_members[members])
-        intervals.append((first, end - 1, by_members[members]))
-    return Alphabet(intervals, keys)
-
-
-@dataclass(frozen=True)
-class CharFSM:
-    """A deterministic FSM over the keys of an alphabet; state 0 is the start, and states are numbered as found.
-
-    Attributes:
-        rows: per state, key -> next state. finals: the accepting states.
-    """
-
-    alphabet: Alphabet
-    rows: list[dict[int, int]]
-    finals: set[int]
-
-
-def make_deterministic_fsm(tree: Node, budget: Budget) -> CharFSM:
-    """The subset construction, breadth first: equal patterns get equal numbers.
+def make_byte_automaton(pattern: str, budget: Budget) -> ByteAutomaton:
+    """The automaton of a pattern; equal patterns give equal numbers.
 
     Raises:
+        GrammarSyntaxError, UnsupportedConstraintError: the dialect does not have the pattern.
         GrammarTimeoutError: past a limit of `budget`.
     """
-    subsets = _Subsets(Positions.of(tree, budget), budget)
-    alphabet = make_alphabet(subsets.nfa.classes, budget)
-    fsm = CharFSM(alphabet, [], set())
-    subsets.number([subsets.nfa.first])
-    for subset in subsets.found:  # grows on the way
-        positions = array("i", subset)
-        if positions[0] == ACCEPT:
-            fsm.finals.add(len(fsm.rows))
-        ahead: dict[int, list[int]] = {}
-        for position in positions[positions[0] == ACCEPT:]:
-            keys = alphabet.keys[subsets.nfa.class_of[position]]
-            budget.work(1 + len(keys))
-            for key in keys:
-                ahead.setdefault(key, []).append(subsets.nfa.after[position])
-        targets = {nodes: subsets.number(nodes) for nodes in dict.fromkeys(map(tuple, ahead.values()))}
-        fsm.rows.append({key: targets[tuple(nodes)] for key, nodes in ahead.items()})
-        budget.store(4 + len(ahead))
-        if len(fsm.rows) % 256 == 0:
-            budget.progress("fsm states", len(fsm.rows), 0)
-    return fsm
-
-
-@dataclass
-class _Subsets:
-    """The sets of NFA positions found so far, numbered; each as the bytes of a sorted int array, to keep it small."""
-
-    nfa: Positions
-    budget: Budget
-    found: list[bytes] = field(default_factory=list)
-    numbers: dict[bytes, int] = field(default_factory=dict)
-    closures: dict[int, frozenset[int]] = field(default_factory=dict)
-
-    def number(self, nodes: Collection[int]) -> int:
-        """The number of the set of positions that can read next at any of `nodes`."""
-        for node in nodes:
-            if node not in self.closures:
-                self.closures[node] = self.nfa.closure(node)
-        union = frozenset[int]().union(*map(self.closures.__getitem__, nodes))
-        subset = array("i", sorted(union)).tobytes()
-        if subset not in self.numbers:
-            self.numbers[subset] = len(self.found)
-            self.found.append(subset)
-            self.budget.states(len(self.found), "character")
-            self.budget.store(1 + len(union) // 4)
-        return self.numbers[subset]
+    try:
+        fsm = make_deterministic_fsm(normalise(pattern).tree, budget)
+    except RecursionError:
+        raise ConstraintError("the pattern is nested too deep", where="constraint", fix="take out groups") from None
+    return spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, budget)

@@ -6,7 +6,6 @@ A stage joins by being registered; nothing here names one.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -16,15 +15,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from jumpforward.recognisers.ebnf import EbnfRecogniser
+from jumpforward.recognisers.structural_tag import TagRecogniser
+from shared_runtime.conformance.case_file import Case, CaseKind, read_cases
+from shared_runtime.conformance.deviations import shipped_deviations
+from shared_runtime.conformance.target import Target as Target
+from shared_runtime.conformance.target import all_targets
+from shared_runtime.conformance.verdict import Judge
 from shared_runtime.constrain.walk import GrammarWalker
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.engine import Engine
-from shared_runtime.policy import StageContext, StagePolicy, StageSpec
+from shared_runtime.policy import GrammarLimits, StageContext, StageOptions, StagePolicy
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary
-from stages import all_stages
+from tests.oracles.json_oracle import is_json_of
 
 CASES = Path(__file__).parent.parent / "data" / "cases.jsonl"
 
@@ -37,68 +43,55 @@ REGEXES = (
 """Regexes that have gone wrong somewhere: optional tails, prefixes of each other, half characters, wildcards."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One line of `cases.jsonl`."""
-
-    id: str
-    kind: str
-    grammar: str
-    accept: tuple[str, ...]
-    reject: tuple[str, ...]
-    expect: str
-    stages: tuple[int, ...]
-    optional_accept: tuple[str, ...] = ()
-
-
 @functools.cache
-def cases(kind: str) -> tuple[Case, ...]:
-    """The cases of one kind."""
-    rows = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
-    return tuple(Case(id=row["id"], kind=row["kind"], grammar=row["grammar"], accept=tuple(row["accept"]),
-                      reject=tuple(row["reject"]), expect=row["expect"], stages=tuple(row["stages"]),
-                      optional_accept=tuple(row["optional_accept"]))
-                 for row in rows if row["kind"] == kind)
+def cases(kind: CaseKind | None = None) -> tuple[Case, ...]:
+    """The cases of one kind, or all of them."""
+    return tuple(case for case in read_cases(CASES) if isinstance(case, Case) and kind in (None, case.kind))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A stage with one of its backends."""
-
-    spec: StageSpec
-    backend: str
-
-    def __str__(self) -> str:
-        return f"stage{self.spec.id}-{self.backend}"
-
-    def supports(self, kind: ConstraintKind) -> bool:
-        """Whether the stage claims the kind."""
-        return kind in self.spec.capabilities.constraints
-
-
-TARGETS = tuple(Target(spec, backend) for spec in all_stages() for backend in spec.capabilities.backends)
+TARGETS = all_targets()
 
 each_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 
 
-def policy_of(target: Target, tokenizer: Tokenizer, vocabulary: Vocabulary | None = None) -> StagePolicy:
+def each_target_with(kind: ConstraintKind) -> pytest.MarkDecorator:
+    """Every target that serves the kind. There may be none yet: the test is then skipped, and says so."""
+    return pytest.mark.parametrize("target", [target for target in TARGETS if target.supports(kind)], ids=str)
+
+
+def policy_of(target: Target, tokenizer: Tokenizer, vocabulary: Vocabulary | None = None,
+              options: StageOptions | None = None) -> StagePolicy:
     """A fresh policy of the target, over the tokenizer's vocabulary or another."""
     return target.spec.build(StageContext(vocabulary=vocabulary or tokenizer.vocabulary, tokenizer=tokenizer,
-                                          device=torch.device("cpu"), backend=target.backend))
+                                          device=torch.device("cpu"), backend=target.backend,
+                                          limits=GrammarLimits(compile_timeout=120.0),
+                                          options=options or StageOptions()))
+
+
+ANY_WHITESPACE = StageOptions(whitespace="any", strict=True)
+"""Judges languages, not forms: what a library would drop is refused, and JSON may be laid out in any way."""
 
 
 @dataclass(slots=True)
 class Walkers:
-    """One walker a target, so that grammars compile once in the whole session."""
+    """Two walkers a target, one with default options and one that judges, so that grammars compile once."""
 
-    tokenizer: Tokenizer
-    _made: dict[str, GrammarWalker] = field(default_factory=dict)
+    tokenizer: Tokenizer = field(repr=False)
+    judge: Judge = field(init=False, repr=False)
+    _made: dict[str, GrammarWalker] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.judge = Judge(self.tokenizer, shipped_deviations(), options=ANY_WHITESPACE, all_tokenizations=True)
 
     def __call__(self, target: Target) -> GrammarWalker:
         """The walker of `target`."""
         if str(target) not in self._made:
             self._made[str(target)] = GrammarWalker(policy_of(target, self.tokenizer), self.tokenizer.vocabulary)
         return self._made[str(target)]
+
+    def judging(self, target: Target) -> GrammarWalker:
+        """The walker of `target` that `judge` uses: strict, with any whitespace."""
+        return self.judge.walker(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +128,24 @@ def run(engine: Engine, asks: Sequence[Ask]) -> list[Result]:
 
 
 def in_language(constraint: Constraint | None, text: str) -> bool:
-    """Whether a finished text is what the constraint asked for, by Python's own `re`."""
+    """Whether a finished text is what the constraint asked for, by a word that is not the decoder's."""
     if constraint is None:
         return True
-    if constraint.kind == "choice":
-        return text in constraint.choices
-    return re.fullmatch(constraint.source, text, re.ASCII) is not None
+    match constraint.kind:
+        case "choice":
+            return text in constraint.choices
+        case "regex":
+            return re.fullmatch(constraint.source, text, re.ASCII) is not None
+        case "json_schema":
+            return is_json_of(constraint.source, text)
+        case "json_object":
+            return is_json_of('{"type": "object"}', text)
+        case "ebnf":
+            return EbnfRecogniser(constraint.source).accepts(text)
+        case "structural_tag":
+            tag = TagRecogniser.of(constraint.source)
+            assert tag is not None, "only the form with triggers has an oracle"
+            return tag.accepts(text, is_json_of)
 
 
 def same_tokens(reference: Result, other: Result, *, excused: list[str]) -> bool:

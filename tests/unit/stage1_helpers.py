@@ -25,6 +25,10 @@ EOS = 0
 PADDING = 3
 
 
+PATIENT = GrammarLimits(compile_timeout=120.0)
+"""For tests of what comes out: a machine that is busy with something else must not decide them."""
+
+
 def vocabulary_of(*tokens: bytes) -> Vocabulary:
     """EOS is 0, the given tokens are 1, 2, ..., and three ids of padding follow."""
     return Vocabulary((b"", *tokens), control_ids=frozenset({EOS}), stop_ids=frozenset({EOS}),
@@ -33,14 +37,14 @@ def vocabulary_of(*tokens: bytes) -> Vocabulary:
 
 def byte_automaton(pattern: str, limits: GrammarLimits | None = None) -> ByteAutomaton:
     """The byte automaton of a pattern."""
-    budget = Budget(limits or GrammarLimits())
+    budget = Budget(limits or PATIENT)
     fsm = make_deterministic_fsm(normalise(pattern).tree, budget)
     return spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, budget)
 
 
 def compiled(pattern: str, vocabulary: Vocabulary) -> RegexFSM:
     """The FSM of a pattern over a vocabulary."""
-    return build_fsm(byte_automaton(pattern), ReducedVocabulary(vocabulary), Budget(GrammarLimits()))
+    return build_fsm(byte_automaton(pattern), ReducedVocabulary(vocabulary), Budget(PATIENT))
 
 
 def allowed_ids(fsm: RegexFSM, state: int) -> set[int]:
@@ -50,8 +54,8 @@ def allowed_ids(fsm: RegexFSM, state: int) -> set[int]:
 
 def policy_over(vocabulary: Vocabulary, tokenizer: Tokenizer, **limits: float) -> CopiedFSMPolicy:
     """A policy on the CPU. Stage 1 encodes no text, so any tokenizer will do."""
-    return CopiedFSMPolicy(StageContext(vocabulary, tokenizer, torch.device("cpu"),
-                                        GrammarLimits(compile_timeout=limits.get("compile_timeout", 10.0))))
+    patience = GrammarLimits(compile_timeout=limits.get("compile_timeout", PATIENT.compile_timeout))
+    return CopiedFSMPolicy(StageContext(vocabulary, tokenizer, torch.device("cpu"), patience))
 
 
 def request(constraint: Constraint | None, sampling: SamplingParams | None = None, rid: str = "r") -> Request:

@@ -17,7 +17,9 @@ import pytest
 
 import stages
 from jumpforward.cli import main
+from jumpforward.compare_command import variants
 from jumpforward.console import ProgressLine, TextWriter, visible
+from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.measure import Reading, measure_settings, recommend, thread_counts
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, PromptOptions, SamplingOptions
@@ -26,6 +28,7 @@ from jumpforward.validity import is_valid
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.errors import ConfigError, GrammarSyntaxError
+from shared_runtime.policy import StageOptions
 from shared_runtime.trace import StepRecord
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[mK]")
@@ -62,7 +65,7 @@ def test_help_comes_without_loading_torch() -> None:
     done = in_a_process("import sys; from jumpforward.cli import main; code = main(['--help']);"
                         "print(code, sorted(set(sys.modules) & {'torch', 'numpy', 'tokenizers'}))")
     assert done.stdout.splitlines()[-1] == "0 []"
-    for command in ("run", "compare", "stages", "doctor"):
+    for command in ("run", "compare", "check", "diff", "stages", "doctor"):
         assert re.search(rf"│ {command} +", done.stdout)
 
 
@@ -90,7 +93,8 @@ def test_the_options_of_a_request_are_the_same_everywhere(command: str, capsys: 
         "--model", "--load-format", "--dtype", "--device", "--threads", "--exact", "--regex", "--choice",
         "--json-schema", "--ebnf", "--structural-tag", "--json-object", "--max-new-tokens", "--temperature",
         "--top-k", "--top-p", "--min-p", "--seed", "--n", "--stop", "--ignore-eos", "--logprobs", "--system",
-        "--no-chat", "--json"}
+        "--no-chat", "--json", "--backend", "--whitespace", "--strict", "--no-jump", "--min-jump-bytes",
+        "--think-end"}
 
 
 def test_the_version_is_that_of_the_package(capsys: Capture) -> None:
@@ -118,6 +122,10 @@ def test_the_version_is_that_of_the_package(capsys: Capture) -> None:
     (["run", "x", "--top-p", "3"], 1, "top_p"),
     (["run", "x", "--model", "/no/such/folder"], 1, "/no/such/folder"),
     (["compare", "x", "--n", "2"], 2, "--n"),
+    (["compare", "x", "--backend", "nobody"], 2, "nobody"),
+    (["run", "x", "--backend", "nobody"], 2, "nobody"),
+    (["run", "x", "--min-jump-bytes", "0"], 2, "min_jump_bytes"),
+    (["run", "x", "--whitespace", "wide"], 2, "--whitespace"),
 ])
 def test_an_error_is_one_line_that_names_the_thing(words: list[str], code: int, named: str, capsys: Capture) -> None:
     assert main(words) == code
@@ -361,12 +369,35 @@ def test_a_stage_that_refuses_is_a_row_and_the_others_are_served(model: list[str
     assert "refused: stage: there is no stage 5" in capsys.readouterr().out
 
 
-def test_what_no_stage_can_serve_is_an_error(model: list[str], capsys: Capture) -> None:
-    kinds = set().union(*(spec.capabilities.constraints for spec in stages.all_stages()))
-    if "json_object" in kinds:
-        pytest.skip("a stage serves every kind")
+def test_what_no_stage_can_serve_is_an_error(model: list[str], capsys: Capture,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    first = stages.get_stage(1)
+    monkeypatch.setattr(stages, "all_stages", lambda: (first,))
     assert main(["compare", "x", *model, "--json-object"]) == 1
     assert "json_object" in capsys.readouterr().err
+
+
+def test_compare_takes_the_backend_asked_for_where_a_stage_has_it() -> None:
+    specs = stages.all_stages()
+    for wanted in {name for spec in specs for name in spec.capabilities.backends}:
+        for variant, spec in zip(variants(specs, wanted), specs, strict=True):
+            has = wanted in spec.capabilities.backends
+            assert variant.backend == (wanted if has else spec.capabilities.backends[0])
+    with pytest.raises(ConfigError, match="nobody"):
+        variants(specs, "nobody")
+
+
+def test_the_settings_of_a_stage_come_from_the_command_line() -> None:
+    given = GrammarOptions(whitespace="any", strict=True).stage_options()
+    assert (given.whitespace, given.strict) == ("any", True)
+    left_alone = GrammarOptions().stage_options(whitespace="any", strict=True)
+    assert (left_alone.whitespace, left_alone.strict) == ("any", True)
+    assert GrammarOptions(strict=False).stage_options(strict=True).strict is False
+    assert DecodingOptions().complete(StageOptions()) == StageOptions()
+    jumps = DecodingOptions(no_jump=True, min_jump_bytes=7, think_end="<file_sep>").complete(given)
+    assert (jumps.jump_forward, jumps.min_jump_bytes, jumps.think_end, jumps.strict) == (False, 7, "<file_sep>", True)
+    with pytest.raises(ConfigError, match="min_jump_bytes"):
+        DecodingOptions(min_jump_bytes=0).complete(StageOptions())
 
 
 @pytest.mark.slow
@@ -403,10 +434,24 @@ def test_the_matrix_is_the_capabilities(capsys: Capture) -> None:
     (Constraint.regex("天+"), "天天", True),
     (Constraint.choice(["yes", "no"]), "no", True),
     (Constraint.choice(["yes", "no"]), "n", False),
-    (Constraint("json_object"), "{}", None),
+    (Constraint("json_object"), '{"a": [1]}', True),
+    (Constraint("json_object"), "[1]", False),
+    (Constraint("json_object"), '{"a": NaN}', False),
+    (Constraint("json_object"), '{"a": 1', False),
+    (Constraint.json_schema({"type": "integer", "maximum": 9}), "7", True),
+    (Constraint.json_schema({"type": "integer", "maximum": 9}), "10", False),
+    (Constraint.json_schema({"type": "strnig"}), "10", None),
+    (Constraint.ebnf('root ::= "a" root "b" | ""'), "aabb", True),
+    (Constraint.ebnf('root ::= "a" root "b" | ""'), "aab", False),
+    (Constraint.ebnf("root ::= missing"), "", None),
+    (Constraint.structural_tag({"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}],
+                                "triggers": ["<n>"]}), "so <n>12</n>!", True),
+    (Constraint.structural_tag({"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}],
+                                "triggers": ["<n>"]}), "so <n>x</n>!", False),
+    (Constraint.structural_tag({"type": "structural_tag", "format": {}}), "", None),
     (None, "anything", None),
 ])
-def test_validity_is_pythons_word_and_not_the_decoders(constraint: Constraint | None, text: str,
+def test_validity_is_an_independent_word_and_not_the_decoders(constraint: Constraint | None, text: str,
                                                        valid: bool | None) -> None:
     assert is_valid(constraint, text) is valid
 

@@ -62,7 +62,9 @@ def test_what_is_not_needed_to_run_a_stage_is_not_installed_with_it() -> None:
 
 
 def test_the_command_is_the_command_line_of_this_package() -> None:
-    assert PROJECT["scripts"] == {"jumpforward": f"{cli.__name__}:{cli.main.__name__}"}
+    from jumpforward.__main__ import start
+
+    assert PROJECT["scripts"] == {"jumpforward": f"{start.__module__}:{start.__name__}"}
 
 
 # set-up
@@ -171,7 +173,14 @@ def test_a_make_target_of_the_readme_exists(command: str) -> None:
     subprocess.run([*command.split(), "-n", "-C", str(ROOT)], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith("jumpforward ")])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (diff|museum)", one)])
+def test_a_command_of_the_readme_that_needs_no_model_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("command", [
+    one for one in COMMANDS if re.match(r"jumpforward (run|compare|stages|doctor)", one)])
 def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
 
@@ -195,7 +204,7 @@ def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare)", one)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare|check)", one)])
 def test_a_command_of_the_readme_runs(command: str, embedded_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "--device cuda" in command:
         import torch
@@ -283,6 +292,6 @@ def test_licence_and_attribution_are_whole() -> None:
         assert name in notice
 
 
-@pytest.mark.parametrize("name", ["run", "compare"])
+@pytest.mark.parametrize("name", ["run", "compare", "check"])
 def test_the_schemas_are_schemas(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(name)))

@@ -43,11 +43,13 @@ def _append_once(engine: Engine, text: str, after: int = 2) -> None:
 
 
 def _stream(engine: Engine, params: SamplingParams) -> tuple[Result, str]:
-    pieces = []
+    pieces, ids = [], list[int]()
     for event in engine.stream(PROMPT, sampling=params):
         pieces.append(event.text)
+        ids[event.start:] = event.token_ids
         engine.check_integrity()
     assert event.result is not None
+    assert ids == event.result.token_ids
     return event.result, "".join(pieces)
 
 

@@ -56,7 +56,8 @@ def test_every_file_of_a_stage_says_which_snapshot_it_is() -> None:
     root = Path(stages.__file__).parent
     snapshots = tomllib.loads((root / "snapshots.toml").read_text(encoding="utf-8"))
     for spec in all_stages():
-        files = {path.name for path in (root / spec.name).glob("*.py")} - {"__init__.py"}
+        folder = root / spec.name
+        files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")} - {"__init__.py"}
         assert set(snapshots[spec.name]) == files
         for name, snapshot in snapshots[spec.name].items():
             assert set(snapshot) == {"upstream", "commit", "back_ports", "identical_to_previous"}, name

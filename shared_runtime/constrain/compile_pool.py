@@ -1,0 +1,107 @@
+"""Threads that compile. A library's compile cannot be stopped, so a thread may be lost to it, but never all of them.
+
+Ours in place of upstream's `ThreadPoolExecutor`, whose threads are joined at exit: one stuck compile kept the process
+from ending.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class CompileJob(Generic[T]):
+    """One compile.
+
+    Attributes:
+        build: what to run. future: its result. queued: when it was handed in, on the monotonic clock.
+        started: when a thread took it up, None while it waits.
+    """
+
+    build: Callable[[], T]
+    future: Future[T] = field(default_factory=Future)
+    queued: float = field(default_factory=time.monotonic)
+    started: float | None = None
+
+
+class CompilePool(Generic[T]):
+    """Runs jobs in the order they come, `workers` at a time. Threads end when there is nothing to do.
+
+    Args:
+        workers: jobs that run side by side.
+        max_stuck: how many abandoned jobs may go on running beside them; each holds a thread for as long as its
+            library likes. At the limit no thread takes their place, and new jobs wait.
+    """
+
+    def __init__(self, workers: int, max_stuck: int = 4) -> None:
+        self._workers = workers
+        self._max_stuck = max_stuck
+        self._lock = threading.Lock()
+        self._jobs: deque[CompileJob[T]] = deque()
+        self._running: set[CompileJob[T]] = set()
+        self._stuck: set[CompileJob[T]] = set()
+
+    @property
+    def stuck(self) -> int:
+        """Abandoned jobs that still run."""
+        return len(self._stuck)
+
+    @property
+    def exhausted(self) -> bool:
+        """True when every thread is lost to a stuck job: nothing starts until one of those ends."""
+        with self._lock:
+            return self._capacity() <= 0
+
+    def submit(self, build: Callable[[], T]) -> CompileJob[T]:
+        """Hand in a job."""
+        job = CompileJob(build)
+        with self._lock:
+            self._jobs.append(job)
+            self._start_threads()
+        return job
+
+    def abandon(self, job: CompileJob[T]) -> None:
+        """Nobody waits for this job any more: it does not start, or it goes on with nobody listening."""
+        with self._lock:
+            if job in self._jobs:
+                self._jobs.remove(job)
+                job.future.cancel()
+            elif job in self._running:
+                self._running.remove(job)
+                self._stuck.add(job)
+                self._start_threads()
+
+    def _capacity(self) -> int:
+        """Threads there may be for jobs that somebody waits for."""
+        return self._workers - max(0, len(self._stuck) - self._max_stuck)
+
+    def _start_threads(self) -> None:
+        while self._jobs and len(self._running) < self._capacity():
+            job = self._jobs.popleft()
+            self._begin(job)
+            threading.Thread(target=self._work, args=(job,), name="compile", daemon=True).start()
+
+    def _begin(self, job: CompileJob[T]) -> None:
+        job.started = time.monotonic()
+        job.future.set_running_or_notify_cancel()
+        self._running.add(job)
+
+    def _work(self, job: CompileJob[T]) -> None:
+        try:
+            result = job.build()
+        except BaseException as error:  # also a panic of a Rust library, which is no Exception; the waiter gets it
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(result)
+        with self._lock:
+            self._running.discard(job)
+            self._stuck.discard(job)
+            self._start_threads()

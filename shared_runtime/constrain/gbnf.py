@@ -1,0 +1,199 @@
+"""GBNF grammars (`root ::= ...`) for engines whose own language has a greedy lexer.
+
+A lexer takes the longest word: with `item ::= [a-z]+` as a word, `root ::= item "a"` never ends, and with the words
+`"ab" | "abc"` before `"c"` the text `abc` is lost. So every character becomes a word of its own here, and the words
+of the grammar become rules; then nothing is left for a lexer to be greedy about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shared_runtime.constrain.charset import EVERYTHING, NOTHING, CharSet
+from shared_runtime.constrain.regex_tree import render
+from shared_runtime.errors import GrammarSyntaxError
+
+_TOKEN = re.compile(r"""
+    (?P<skip> \s+ | \#[^\n]* )
+  | (?P<define> ::= )
+  | (?P<name> [A-Za-z0-9_-]+ )
+  | (?P<text> "(?:\\.|[^"\\\n])*" )
+  | (?P<set> \[\^?(?:\\.|[^\]\\])*\] )
+  | (?P<count> \{\s*\d+\s*(?:,\s*\d*\s*)?\} )
+  | (?P<mark> [()|*+?.] )
+""", re.VERBOSE)
+_CHAR = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\(.)|(.)", re.DOTALL)
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    offset: int
+
+
+def gbnf_to_lark(source: str) -> str:
+    """The same language as a Lark grammar of single characters, with the start rule `start`.
+
+    Raises:
+        GrammarSyntaxError: it does not parse, a rule has no definition or two, or there is no rule `root`; with its
+            offset.
+    """
+    reader = _Reader(list(_tokens(source)))
+    reader.read()
+    if "root" not in reader.bodies:
+        raise GrammarSyntaxError("there is no rule `root`", where="ebnf", fix="name the start rule root")
+    for name, offset in reader.used.items():
+        if name not in reader.bodies:
+            raise GrammarSyntaxError(f"the rule `{name}` is not defined", offset=offset)
+    return "".join(f"{reader.name(rule)}: {body}\n" for rule, body in reader.bodies.items())
+
+
+def _tokens(source: str) -> Iterator[_Token]:
+    offset = 0
+    while offset < len(source):
+        found = _TOKEN.match(source, offset)
+        if found is None or found.lastgroup is None:
+            raise GrammarSyntaxError(f"unexpected {source[offset]!r}", offset=offset)
+        if found.lastgroup != "skip":
+            yield _Token(found.lastgroup, found[0], offset)
+        offset = found.end()
+    yield _Token("end", "the end", offset)
+
+
+@dataclass
+class _Reader:
+    """Recursive descent over the tokens, writing Lark on the way.
+
+    Attributes:
+        bodies: per rule, its right side. used: per rule that is asked for, the offset where that first happens.
+        numbers: per rule seen, its number: Lark does not take every name.
+    """
+
+    tokens: list[_Token]
+    at: int = 0
+    bodies: dict[str, str] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def name(self, rule: str) -> str:
+        """What a rule is called in Lark."""
+        return "start" if rule == "root" else f"r{self.numbers.setdefault(rule, len(self.numbers))}"
+
+    def read(self) -> None:
+        """All rules."""
+        while self._here.kind != "end":
+            rule = self._take("name")
+            self._take("define")
+            if rule.text in self.bodies:
+                raise GrammarSyntaxError(f"the rule `{rule.text}` is defined twice", offset=rule.offset)
+            self.bodies[rule.text] = self._alternatives()
+
+    @property
+    def _here(self) -> _Token:
+        return self.tokens[self.at]
+
+    def _take(self, kind: str, text: str | None = None) -> _Token:
+        token = self._here
+        if token.kind != kind or (text is not None and token.text != text):
+            wanted = text or {"name": "a rule's name", "define": "::="}.get(kind, kind)
+            raise GrammarSyntaxError(f"expected {wanted}, found {token.text}", offset=token.offset)
+        self.at += 1
+        return token
+
+    def _alternatives(self) -> str:
+        branches = [self._sequence()]
+        while self._here.text == "|" and self._here.kind == "mark":
+            self.at += 1
+            branches.append(self._sequence())
+        return " | ".join(branches)
+
+    def _sequence(self) -> str:
+        parts = []
+        while (part := self._item()) is not None:
+            parts.append(part + self._repetition())
+        return " ".join(parts) or '""'
+
+    def _item(self) -> str | None:
+        token = self._here
+        if token.kind == "name" and self.tokens[self.at + 1].kind == "define":
+            return None  # the next rule begins
+        if token.kind not in ("name", "text", "set") and token.text not in ("(", "."):
+            return None
+        self.at += 1
+        match token.kind:
+            case "name":
+                self.used.setdefault(token.text, token.offset)
+                return self.name(token.text)
+            case "text":
+                chars = [json.dumps(char) for char, _ in _characters(token)]
+                return chars[0] if len(chars) == 1 else f"({' '.join(chars)})" if chars else '""'
+            case "set":
+                return _one_of(_set(token))
+            case _:
+                if token.text == ".":
+                    return _one_of(EVERYTHING)
+                inner = self._alternatives()
+                self._take("mark", ")")
+                return f"({inner})"
+
+    def _repetition(self) -> str:
+        token = self._here
+        if token.kind == "count":
+            self.at += 1
+            low, comma, high = token.text[1:-1].replace(" ", "").partition(",")
+            if high and int(high) < int(low):
+                raise GrammarSyntaxError(f"{token.text}: the bounds are the wrong way round", offset=token.offset)
+            return f"{{{low}{comma}{high}}}"
+        if token.kind == "mark" and token.text in "*+?":
+            self.at += 1
+            return token.text
+        return ""
+
+
+def _characters(token: _Token) -> Iterator[tuple[str, bool]]:
+    """The characters between the quotation marks or brackets, and whether each was written with a backslash."""
+    for found in _CHAR.finditer(token.text[1:-1]):
+        *code, escaped, plain = found.groups()
+        digits = next(filter(None, code), None)
+        if digits is not None:
+            if int(digits, 16) > 0x10FFFF or 0xD800 <= int(digits, 16) <= 0xDFFF:
+                raise GrammarSyntaxError(f"{found[0]} is no character", offset=token.offset + 1 + found.start())
+            yield chr(int(digits, 16)), True
+        elif escaped is not None:
+            if escaped.isalnum() and escaped not in _CONTROL:
+                raise GrammarSyntaxError(f"unknown escape \\{escaped}", offset=token.offset + 1 + found.start())
+            yield _CONTROL.get(escaped, escaped), True
+        else:
+            yield plain, False
+
+
+def _set(token: _Token) -> CharSet:
+    chars = list(_characters(token))
+    negated = bool(chars) and chars[0] == ("^", False)
+    chars = chars[negated:]
+    chosen, index = NOTHING, 0
+    while index < len(chars):
+        first = last = ord(chars[index][0])
+        if index + 2 < len(chars) and chars[index + 1] == ("-", False):
+            last = ord(chars[index + 2][0])
+            index += 2
+        if last < first:
+            raise GrammarSyntaxError(f"{token.text}: a range is the wrong way round", offset=token.offset)
+        chosen |= CharSet.of([(first, last)])
+        index += 1
+    chosen = chosen.complement() if negated else chosen
+    if chosen == NOTHING:
+        raise GrammarSyntaxError(f"{token.text} allows no character", offset=token.offset)
+    return chosen
+
+
+def _one_of(chars: CharSet) -> str:
+    text = render(chars, negated_classes=False)
+    for char, name in (("/", "\\/"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(char, name)
+    return f"/{text}/"

@@ -1,0 +1,213 @@
+"""Stage 4's hand in the loop: grammars from any backend, one packed mask a batch, and jumps by three methods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from shared_runtime import policy
+from shared_runtime.constrain.bitmask import set_bit
+from shared_runtime.constrain.failures import own_error
+from shared_runtime.constrain.respell import common_length, ids_behind, origins_after
+from shared_runtime.constraint import CONSTRAINT_KINDS, ConstraintKind
+from shared_runtime.errors import ConstraintError, EngineStateError, GrammarTimeoutError, UnsupportedConstraintError
+from shared_runtime.request import Request
+from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.trace import RewriteRecord
+from stages import first_stage_with
+
+from .base_grammar_backend import REGISTRY, BaseGrammarObject
+from .grammar_queue import GrammarQueue, RequestState
+
+_SLOW_MASKS = 3  # so many masks in a row past `mask_timeout` end their request
+
+
+class BackendsPolicy:
+    """`StagePolicy` of the fourth generation: `backend` compiles, `queue` keeps and awaits what it compiled."""
+
+    def __init__(self, context: policy.StageContext) -> None:
+        self._context = context
+        self._vocabulary = context.vocabulary
+        self.backend = REGISTRY.create(context.backend or STAGE.capabilities.backends[0], context)
+        self.queue = GrammarQueue(self.backend, context.limits)
+        # The one token of a row that has failed: what is sampled there is thrown away.
+        self._harmless = next((i for i, spelled in enumerate(context.vocabulary.token_bytes) if spelled), 0)
+
+    def admit(self, req: Request) -> policy.Admission:
+        """A grammar from the cache, a place in the compile queue, or the reason why not."""
+        wanted = req.constraint
+        if wanted is None:
+            return policy.READY
+        if wanted.kind not in self.backend.kinds:
+            able = [name for name in STAGE.capabilities.backends if wanted.kind in STAGE.capabilities.kinds_of(name)]
+            return policy.rejected(UnsupportedConstraintError(
+                f"the {self.backend.name} backend of stage {STAGE.id} has no {wanted.kind}", where="constraint",
+                first_stage=first_stage_with(wanted.kind), fix=f"use --backend {' or '.join(able)}"))
+        return self.queue.admit(req, wanted)
+
+    def poll(self) -> list[tuple[Request, policy.Admission]]:
+        """What has been compiled, or could not be."""
+        return self.queue.poll()
+
+    def before_decode(self, batch: ScheduleBatch) -> policy.Requeue:
+        """Take out the requests whose next text is forced, and write it; they come back as an EXTEND."""
+        notes: dict[str, RewriteRecord] = {}
+        if self._context.options.jump_forward and self._context.memory is not None:
+            for req in batch.reqs:
+                state = _state_of(req)
+                note = None if state is None or state.failure is not None else self._jump(req, state)
+                if note is not None:
+                    notes[req.rid] = note
+        return policy.Requeue([req for req in batch.reqs if req.rid in notes], notes)
+
+    def _jump(self, req: Request, state: RequestState) -> RewriteRecord | None:
+        """Move the grammar behind its forced text and write that; None, and nothing changed, where it is refused."""
+        helper, least = state.grammar.try_jump_forward(), self._context.options.min_jump_bytes
+        if helper is None:
+            return None
+        appended, next_state = state.grammar.jump_forward_str_state(helper)
+        old = self._vocabulary.decode(req.output_ids)
+        text = (old + helper.suffix + appended.encode()).decode("utf-8", "ignore")
+        written = text.encode()[len(old):]
+        new_ids = ids_behind(self._context.tokenizer, req.prompt_ids, text)
+        if len(written) < least or new_ids is None or not set(req.sampling.stop_token_ids).isdisjoint(new_ids):
+            return None
+        # Past the length limit the scheduler cuts; nothing that was sampled, and maybe sent, may be cut with it.
+        if len(self._vocabulary.decode(new_ids[:req.sampling.max_new_tokens])) < len(old):
+            return None
+        if not state.grammar.jump_and_retokenize(req.output_ids, new_ids, next_state):
+            return None
+        note = RewriteRecord(text[len(old.decode("utf-8", "ignore")):], list(req.output_ids), new_ids,
+                             common_length(req.output_ids, new_ids))
+        state.accepted = len(new_ids)
+        self._rewrite(req, note)
+        return note
+
+    def _rewrite(self, req: Request, note: RewriteRecord) -> None:
+        """The surgery. The memory goes first: its slots belong to the ids they were computed from."""
+        assert self._context.memory is not None
+        self._context.memory.release(req)
+        req.origins = origins_after(self._vocabulary, note, req.origins, "jumped")
+        req.output_ids = list(note.new_ids)
+        del req.logprobs[note.common_prefix:]  # the EXTEND scores the others
+        req.metrics.reencoded_tokens += len(note.old_ids) - note.common_prefix
+        req.metrics.emitted_tokens = len(note.new_ids)
+        if req.detokenizer is not None:
+            req.detokenizer.rebuild(note.new_ids)
+
+    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+        """One packed mask, filled row by row, moved once, applied to all rows at once.
+
+        It is new in every step, so a row without a grammar is all ones (museum row 61).
+
+        Raises:
+            EngineStateError: the row decides another token than the grammar waits for.
+        """
+        states = [_state_of(req) for req in batch.sampled]
+        filled = [row for row, state in enumerate(states) if state is not None]
+        if not filled:
+            return []
+        mask = BaseGrammarObject.allocate_vocab_mask(logits.shape[1], len(states), torch.device("cpu"))
+        for row, state in enumerate(states):
+            if state is not None:
+                if state.grammar.is_terminated() or state.accepted != positions[row]:
+                    raise EngineStateError(f"the row decides output token {positions[row]}, its grammar has accepted "
+                                           f"{state.accepted}", where=f"request {batch.sampled[row].rid}")
+                self._fill(state, mask, row)
+        grammar = next(state.grammar for state in states if state is not None)
+        grammar.apply_vocab_mask(logits, grammar.move_vocab_mask(mask, logits.device))
+        return filled
+
+    def _fill(self, state: RequestState, mask: Tensor, row: int) -> None:
+        """Fill a row; what goes wrong ends this request in `accept`, and no other."""
+        limit, started = self._context.limits.mask_timeout, time.thread_time()
+        try:
+            state.grammar.fill_vocab_mask(mask, row)
+        except Exception as error:  # a library's own, whatever it is
+            state.failure = own_error(error)
+        # The thread's own time, so that a busy machine is not taken for a hard grammar.
+        state.slow = state.slow + 1 if time.thread_time() - started > limit else 0
+        if state.slow >= _SLOW_MASKS:
+            state.failure = GrammarTimeoutError(
+                f"{state.slow} masks in a row took longer than {limit:g} s each", where="constraint",
+                fix="simplify the grammar, raise mask_timeout, or use another --backend")
+        if state.failure is not None:
+            mask[row] = 0
+            set_bit(mask[row], self._harmless, True)
+
+    def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
+        """Advance each grammar by its row's tokens. A refused token leaves the state where it was."""
+        return [self._accept_row(row) for row in rows]
+
+    def _accept_row(self, row: policy.SampledRow) -> policy.AcceptResult:
+        state = _state_of(row.req)
+        if state is None:
+            return policy.AcceptResult(len(row.token_ids))
+        for count, token_id in enumerate(row.token_ids):
+            try:
+                taken = state.failure is None and state.grammar.accept_token(token_id)
+            except Exception as error:  # a library's own: this request ends, the others go on (museum row 46)
+                taken, state.failure = False, own_error(error)
+            if not taken:
+                return policy.AcceptResult(count, error=state.failure or ConstraintError(
+                    f"the grammar does not allow token {token_id} after {state.accepted} tokens",
+                    where=f"request {row.req.rid}"))
+            state.accepted += 1
+            if state.grammar.is_terminated():
+                return policy.AcceptResult(count + 1, terminated=True)
+        return policy.AcceptResult(len(row.token_ids))
+
+    def retract(self, req: Request) -> None:
+        """State and output stay: the request goes on where it was."""
+
+    def release(self, req: Request, reason: str) -> None:
+        """Let go of the grammar; the cache may keep what was compiled."""
+        req.grammar = None
+
+    def cancel(self, rid: str) -> None:
+        """The request waits for no compile any more."""
+        self.queue.cancel(rid)
+
+    def describe(self, req: Request) -> dict[str, object]:
+        """Backend, whether the text is complete, tokens taken, what is forced."""
+        state = req.grammar
+        if not isinstance(state, RequestState) or state.failure is not None:
+            return {}
+        grammar, ended = state.grammar, state.grammar.is_terminated()
+        helper = None if ended else grammar.try_jump_forward()
+        return {"backend": self.backend.name, "accepting": grammar.accepting, "terminated": ended,
+                "accepted": state.accepted, "forced": helper.text if helper else ""}
+
+
+def _state_of(req: Request) -> RequestState | None:
+    if req.constraint is None:
+        return None
+    if not isinstance(req.grammar, RequestState):  # never answer a constrained request as a free one
+        raise EngineStateError("a constrained request without a grammar", where=f"request {req.rid}")
+    return req.grammar
+
+
+_REGULAR: frozenset[ConstraintKind] = frozenset({"regex", "choice", "json_schema"})
+
+STAGE = policy.StageSpec(
+    id=4, name="stage4_backends", title="Backends: any grammar library, compiled beside the loop",
+    years="October 2024 to March 2025",
+    commits=(
+        ("b77a02cdfd", "#1752: xgrammar beside outlines"),
+        ("125b1199c5", "#1996: compiling in a thread pool, a grammar queue"),
+        ("54479d6f30", "#2020: base_grammar_backend.py; a grammar per request"),
+        ("9c745d078e", "#2056: allocate, fill and apply a packed vocabulary mask"),
+        ("acb340728c", "#2526: EBNF"),
+        ("3bcf5ecea7", "#2983: regexes in xgrammar"),
+        ("7551498a69", "#3298: llguidance"),
+        ("bac414ab53", "#3566: structural tags"),
+    ),
+    capabilities=policy.Capabilities(
+        constraints=frozenset(CONSTRAINT_KINDS), backends=("outlines", "xgrammar", "llguidance"),
+        backend_constraints={"outlines": _REGULAR}, jump_forward=("none", "scheduler"), async_compile=True,
+        open_backends=True),
+    build=BackendsPolicy,
+)

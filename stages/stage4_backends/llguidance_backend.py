@@ -1,0 +1,183 @@
+"""The llguidance backend: derivatives of regexes and an Earley parser, no compile worth the name (#3298, 2025-02).
+
+Where text is forced, its mask holds one token only: the one that its own tokenization of the text would take. So the
+model's spelling is kept without any jump, and the mask is smaller than the language; see `deviations.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, assert_never
+
+import torch
+from torch import Tensor
+
+from shared_runtime.constrain.bitmask import set_bit
+from shared_runtime.constrain.gbnf import gbnf_to_lark
+from shared_runtime.constrain.json_schema_checks import read_schema
+from shared_runtime.constrain.known_deviations import warnings_of
+from shared_runtime.constrain.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex_tree import render
+from shared_runtime.constrain.spellable import Speller
+from shared_runtime.constrain.structural_tag import StructuralTag, read_structural_tag
+from shared_runtime.constrain.token_view import TokenView
+from shared_runtime.constrain.whitespace import BLANKS
+from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
+from shared_runtime.errors import ConstraintError, GrammarSyntaxError, UnsatisfiableConstraintError
+from shared_runtime.policy import StageContext
+from shared_runtime.vocabulary import Vocabulary
+
+from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled, JumpHelper
+
+if TYPE_CHECKING:
+    import llguidance
+
+# 100 schemas of ten properties, after their first mask, took 6.4 MB; the library does not say.
+_BYTES_PER_MATCHER = 64 << 10
+_BYTES_PER_CHARACTER = 16
+_DEAD_END = ("NoExtension", "NoExtensionBias")
+
+
+class LLGuidanceGrammar(BaseGrammarObject):
+    """A matcher. A token is asked about before it is consumed: a wrong one would poison the matcher for good."""
+
+    def __init__(self, vocabulary: Vocabulary, matcher: llguidance.LLMatcher, source_length: int) -> None:
+        super().__init__(vocabulary)
+        self._matcher = matcher
+        self._source_length = source_length
+        self._ids: list[int] = []
+
+    @property
+    def nbytes(self) -> int:
+        """An estimate, see `_BYTES_PER_MATCHER`."""
+        return _BYTES_PER_MATCHER + _BYTES_PER_CHARACTER * self._source_length
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text so far is complete."""
+        return self._matcher.is_accepting()
+
+    def copy(self) -> LLGuidanceGrammar:
+        """A matcher of its own at the beginning; a few microseconds."""
+        matcher = self._matcher.deep_copy()
+        if self._ids and not matcher.reset():
+            raise ConstraintError(f"llguidance cannot start again: {_first_line(matcher.get_error())}", where="copy")
+        return LLGuidanceGrammar(self.vocabulary, matcher, self._source_length)
+
+    def _accept_text(self, token_id: int) -> bool:
+        if self._matcher.validate_tokens([token_id]) != 1 or self._matcher.try_consume_tokens([token_id]) != 1:
+            return False
+        self._ids.append(token_id)
+        return True
+
+    def _rollback_text(self, k: int) -> None:
+        if k > len(self._ids):
+            raise ValueError(f"cannot take back {k} of {len(self._ids)} tokens")
+        if not self._matcher.rollback(k):
+            raise ConstraintError(f"llguidance cannot go back: {_first_line(self._matcher.get_error())}",
+                                  where="rollback")
+        del self._ids[-k:]
+
+    def fill_vocab_mask(self, mask: Tensor, row: int) -> None:
+        """The library's mask, with our rule for the stop set: it offers EOS where it is stuck, too."""
+        if self.finished:
+            raise ConstraintError("the grammar has ended: nothing may follow", where="mask")
+        words = mask[row]
+        self._matcher.unsafe_compute_mask_ptr(words.data_ptr(), 4 * words.numel())
+        if self._matcher.is_error() and self._matcher.stop_reason() not in _DEAD_END:
+            raise ConstraintError(f"llguidance: {_first_line(self._matcher.get_error())}", where="mask")
+        accepting = self.accepting
+        for stop in self.vocabulary.stop_ids:
+            set_bit(words, stop, accepting)
+
+    def can_start(self) -> bool:
+        """Whether any token, or the end, may come first."""
+        mask = self.allocate_vocab_mask(self.vocabulary.width, 1, torch.device("cpu"))
+        self.fill_vocab_mask(mask, 0)
+        return bool(mask.any())
+
+    def try_jump_forward(self) -> JumpHelper | None:
+        """The forced bytes: the rest of a character, and the whole characters after it."""
+        return JumpHelper.of(b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes())
+
+
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0] or "no reason given"
+
+
+class LLGuidanceGrammarBackend(BaseGrammarBackend):
+    """Every kind. A grammar is ready in about a millisecond; the view of the vocabulary takes a second, once."""
+
+    name = "llguidance"
+    kinds = frozenset(CONSTRAINT_KINDS)
+
+    def __init__(self, context: StageContext) -> None:
+        super().__init__(context)
+        self._speller = Speller(context.vocabulary)
+        self._lock = threading.Lock()
+        self._made: llguidance.LLTokenizer | None = None
+
+    def _tokenizer(self) -> llguidance.LLTokenizer:
+        with self._lock:
+            if self._made is None:
+                import llguidance
+
+                vocabulary = self.context.vocabulary
+                tokens = TokenView(vocabulary, self.context.tokenizer)
+                self._made = llguidance.LLTokenizer(llguidance.TokenizerWrapper(tokens), n_vocab=vocabulary.width,
+                                                    eos_token=sorted(vocabulary.stop_ids) or None)
+            return self._made
+
+    def init_value(self, constraint: Constraint) -> Compiled:
+        """Make the matcher; it raises nothing, so it is asked."""
+        import llguidance
+
+        warnings = warnings_of(DEVIATIONS, self.name, constraint, strict=self.context.options.strict)
+        grammar = self._grammar(constraint)
+        matcher = llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0)
+        if matcher.is_error():
+            raise GrammarSyntaxError(f"llguidance refuses the grammar: {_first_line(matcher.get_error())}",
+                                     where=constraint.kind)
+        said = tuple(f"llguidance: {_first_line(text)}" for text in matcher.get_grammar_warnings())
+        compiled = LLGuidanceGrammar(self.context.vocabulary, matcher, len(grammar))
+        if not compiled.can_start():  # `root ::= root` compiles
+            raise UnsatisfiableConstraintError("no text is in the language", where=constraint.kind)
+        return Compiled(compiled, warnings + said)
+
+    def _grammar(self, constraint: Constraint) -> str:
+        import llguidance
+
+        match constraint.kind:
+            case "regex" | "choice":
+                source = constraint.source if constraint.kind == "regex" else escape_choice(constraint.choices)
+                tree = self._speller.restrict(normalise(source).tree)
+                return llguidance.LLMatcher.grammar_from_regex(render(tree, negated_classes=False))
+            case "json_schema" | "json_object":
+                return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(self._spaced(read_schema(constraint))))
+            case "ebnf":
+                return llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(constraint.source))
+            case "structural_tag":
+                return llguidance.LLMatcher.grammar_from_lark(
+                    self._tag_grammar(read_structural_tag(constraint.source)))
+            case kind:
+                assert_never(kind)
+
+    def _spaced(self, schema: dict[str, object] | bool) -> dict[str, object]:
+        """The schema with our whitespace option written into it, over what a request may have put there."""
+        options: dict[str, object] = {"whitespace_flexible": False}
+        if self.context.options.whitespace == "compact":
+            options |= {"item_separator": ", ", "key_separator": ": "}
+        else:
+            options |= {"whitespace_pattern": BLANKS}
+        if isinstance(schema, bool):
+            schema = {} if schema else {"not": {}}
+        return {**schema, "x-guidance": options}
+
+    def _tag_grammar(self, tag: StructuralTag) -> str:
+        import llguidance
+
+        return llguidance.StructTag.to_grammar(
+            [llguidance.StructTag(trigger=one.trigger, begin=one.begin, end=one.end,
+                                  grammar=self._spaced(json.loads(one.schema))) for one in tag.structures],
+            assume_special=False)  # else a trigger like "<tool>" would have to be a control token

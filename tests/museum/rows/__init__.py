@@ -1,0 +1,1 @@
+"""One exhibit a file, named after its row."""

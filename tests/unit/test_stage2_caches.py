@@ -1,0 +1,293 @@
+"""Stage 2's caches: figures that add up, and a disk that is not trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.policy import GrammarLimits
+from shared_runtime.verified_file import read_verified, version_of, write_verified
+from shared_runtime.vocabulary import Vocabulary
+from stages.stage2_jump_forward import disk_cache
+from stages.stage2_jump_forward.base_cache import BaseCache
+from stages.stage2_jump_forward.disk_cache import DiskCache
+from stages.stage2_jump_forward.fsm import RegexFSM, build_fsm
+from stages.stage2_jump_forward.regex import make_byte_automaton
+from stages.stage2_jump_forward.tokenizer import ReducedVocabulary
+from tests.unit.stage1_helpers import vocabulary_of
+
+PATTERN = "(ab|ba)+c?"
+LIMITS = GrammarLimits()
+SMALL = vocabulary_of(b"a", b"b", b"c", b"ab", b"ba", b"bac")
+
+
+@dataclass(frozen=True)
+class Thing:
+    nbytes: int = 1
+
+
+# ---------------------------------------------------------------- BaseCache
+
+
+def test_one_miss_and_nine_hits_are_a_rate_of_nine_tenths() -> None:
+    """Museum row 11: upstream said 9.0."""
+    cache: BaseCache[Thing] = BaseCache()
+    assert cache.hit_rate == 0.0
+    got = [cache.get("k", Thing) for _ in range(10)]
+    assert len({id(thing) for thing in got}) == 1
+    assert (cache.hits, cache.misses, cache.hit_rate) == (9, 1, 0.9)
+    assert cache.average_build_s == cache.build_s >= 0
+    cache.reset()
+    assert (cache.hits, cache.misses, cache.hit_rate, cache.build_s) == (0, 0, 0.0, 0.0)
+    cache.get("k", Thing)
+    assert cache.misses == 1
+
+
+def test_a_refusal_is_remembered_and_counts_as_a_value() -> None:
+    cache: BaseCache[Thing] = BaseCache()
+    builds = []
+
+    def build() -> Thing:
+        builds.append(1)
+        raise GrammarSyntaxError("missing )", offset=3)
+
+    for _ in range(3):
+        with pytest.raises(GrammarSyntaxError, match="missing"):
+            cache.get("(", build)
+    assert (len(builds), cache.hits, cache.misses) == (1, 2, 1)
+
+
+def test_a_defect_is_raised_and_leaves_no_entry_and_no_lock() -> None:
+    cache: BaseCache[Thing] = BaseCache()
+
+    def build() -> Thing:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        cache.get("k", build)
+    assert cache.get("k", Thing) == Thing()
+
+
+def test_the_least_recently_used_is_forgotten_first_and_the_newest_stays() -> None:
+    cache: BaseCache[Thing] = BaseCache(max_entries=2)
+    for key in ("a", "b", "a", "c"):
+        cache.get(key, Thing)
+    assert (cache.hits, cache.misses) == (1, 3)
+    cache.get("a", Thing)
+    assert cache.hits == 2
+    cache.get("b", Thing)
+    assert cache.misses == 4
+    tight: BaseCache[Thing] = BaseCache(max_bytes=10)
+    for key in ("a", "b", "b"):
+        tight.get(key, lambda: Thing(nbytes=100))
+    assert (tight.hits, tight.misses) == (1, 2)
+
+
+def test_thirty_two_threads_build_one_value() -> None:
+    cache: BaseCache[Thing] = BaseCache()
+    builds: list[int] = []
+
+    def build() -> Thing:
+        builds.append(1)
+        return Thing()
+
+    with ThreadPoolExecutor(32) as pool:
+        got = list(pool.map(lambda _: cache.get("k", build), range(32)))
+    assert len(builds) == 1
+    assert len({id(thing) for thing in got}) == 1
+    assert (cache.hits, cache.misses) == (31, 1)
+
+
+# ---------------------------------------------------------------- DiskCache
+
+
+def disk_over(folder: Path, vocabulary: Vocabulary = SMALL, limits: GrammarLimits = LIMITS) -> DiskCache:
+    return DiskCache(folder, ReducedVocabulary(vocabulary), limits)
+
+
+def built(pattern: str = PATTERN, vocabulary: Vocabulary = SMALL) -> RegexFSM:
+    budget = Budget(LIMITS)
+    return build_fsm(make_byte_automaton(pattern, budget), ReducedVocabulary(vocabulary), budget)
+
+
+def load(disk: DiskCache, pattern: str = PATTERN) -> RegexFSM | None:
+    return disk.load(pattern, make_byte_automaton(pattern, Budget(LIMITS)))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> DiskCache:
+    """A cache with one index, and nothing else in its folder."""
+    disk = disk_over(tmp_path / "new" / "folder")
+    disk.save(PATTERN, built())
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == [disk.path(PATTERN).name]
+    return disk
+
+
+def test_what_is_loaded_is_what_was_built(saved: DiskCache) -> None:
+    fsm, fresh = load(saved), built()
+    assert fsm is not None
+    assert saved.loads == 1
+    assert fsm.rows == fresh.rows
+    for state in fresh.rows:
+        assert np.array_equal(fsm.allowed(state), fresh.allowed(state))
+        assert [fsm.next_state(state, i) for i in range(-1, 12)] == [fresh.next_state(state, i) for i in range(-1, 12)]
+
+
+def test_a_file_that_is_not_there_is_built(tmp_path: Path) -> None:
+    assert load(disk_over(tmp_path / "nowhere")) is None
+
+
+def test_every_part_of_the_key_makes_another_file(saved: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Museum row 20: upstream's key was the pattern alone, and a repaired map was never used."""
+    folder = saved.path(PATTERN).parent
+    others = [disk_over(folder, vocabulary_of(b"a", b"b", b"c")), disk_over(folder, limits=GrammarLimits(max_states=9))]
+    monkeypatch.setattr(disk_cache, "FORMAT", 2)
+    others.append(disk_over(folder))
+    monkeypatch.setattr(disk_cache, "FORMAT", 1)
+    monkeypatch.setattr(disk_cache, "version_of", lambda *_: "other code")
+    others.append(disk_over(folder))
+    paths = {saved.path(PATTERN), saved.path("ab"), *(disk.path(PATTERN) for disk in others)}
+    assert len(paths) == 6
+    assert all(load(disk) is None for disk in others)
+
+
+def test_the_version_of_the_code_follows_its_sources(tmp_path: Path) -> None:
+    (tmp_path / "fsm.py").write_text("a = 1\n")
+    first = version_of(tmp_path)
+    assert version_of(tmp_path) == first
+    (tmp_path / "fsm.py").write_text("a = 2\n")
+    assert version_of(tmp_path) != first
+
+
+def test_an_index_under_another_name_is_not_used(saved: DiskCache) -> None:
+    """A file of another pattern, or of older code, that somebody renamed."""
+    saved.path(PATTERN).replace(saved.path("ab"))
+    assert load(saved, "ab") is None
+
+
+Damage = Callable[[bytes], bytes]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda raw: raw[:-1], lambda raw: raw[:70], lambda raw: raw[:65], lambda raw: raw[:10], lambda raw: b"",
+    lambda raw: raw + b"\0", lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), lambda raw: bytes([raw[0] ^ 1]) + raw[1:],
+    lambda raw: raw[:80] + bytes([raw[80] ^ 1]) + raw[81:], lambda raw: raw * 2, lambda raw: b"\0" * len(raw),
+    lambda raw: pickle.dumps({"rows": {}}), lambda raw: raw.replace(b'"format": 1', b'"format": 0'),
+])
+def test_a_damaged_file_is_built_again(saved: DiskCache, damage: Damage) -> None:
+    path = saved.path(PATTERN)
+    path.write_bytes(damage(path.read_bytes()))
+    assert load(saved) is None
+    saved.save(PATTERN, built())
+    assert load(saved) is not None
+
+
+def test_every_flipped_byte_is_noticed(saved: DiskCache) -> None:
+    path = saved.path(PATTERN)
+    raw = path.read_bytes()
+    for at in range(len(raw)):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x55]) + raw[at + 1:])
+        assert load(saved) is None, at
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
+        return os._exit, (99,)
+
+
+def forge(saved: DiskCache, payload: bytes) -> None:
+    """A file with a right checksum and a right head, by somebody who can compute both."""
+    raw = saved.path(PATTERN).read_bytes()
+    head = raw[65:raw.index(b"\n", 65) + 1]
+    write_verified(saved.path(PATTERN), head, payload)
+    assert read_verified(saved.path(PATTERN), head, most=1 << 20) == payload
+
+
+def payload_of(rows: list[tuple[int, int]], masks: list[bytes], counts: tuple[int, int] | None = None) -> bytes:
+    count = np.array(counts or (len(rows), len(masks)), dtype="<i8").tobytes()
+    return count + np.array(rows, dtype="<i4").tobytes() + b"".join(masks)
+
+
+ONE = bytes([0b01111110, 0])  # the six tokens, no control token, no padding
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"\0" * 15, b"\0" * 16, pickle.dumps(_Bomb()), payload_of([(0, 0)], [ONE], (1 << 62, 1)),
+    payload_of([(0, 0)], [ONE], (-1, 1)), payload_of([(0, 0)], [ONE], (1, -5)), payload_of([(0, 1)], [ONE]),
+    payload_of([(0, -1)], [ONE]), payload_of([(-1, 0)], [ONE]), payload_of([(10**6, 0)], [ONE]),
+    payload_of([(1, 0)], [ONE]), payload_of([(0, 0)], [ONE + b"\0"]), payload_of([(0, 0)], [bytes([0b11111110, 0])]),
+    payload_of([(0, 0)], [bytes([0b01111111, 0])]), payload_of([(0, 0)], [bytes([0b01111110, 0x80])]),
+    payload_of([(0, 0)] * 500, [ONE]),
+])
+def test_a_forged_file_is_built_again(saved: DiskCache, payload: bytes) -> None:
+    """Counts and numbers without a meaning, and tokens that spell nothing: EOS, padding."""
+    forge(saved, payload)
+    assert load(saved) is None
+
+
+def test_a_forged_mask_cannot_leave_the_language(saved: DiskCache) -> None:
+    """The one forgery that numbers do not show: every token is offered everywhere. The automaton still refuses."""
+    fresh = built()
+    forge(saved, payload_of([(state, 0) for state in sorted(fresh.rows)], [ONE]))
+    fsm = load(saved)
+    assert fsm is not None
+    for state in fresh.rows:
+        for token_id in range(1, 7):
+            after = fsm.next_state(state, token_id)
+            assert after in (fresh.next_state(state, token_id), -1)
+            assert after == -1 or after in fresh.rows
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to a pipe", "endless"])
+def test_what_is_no_plain_file_is_not_read(saved: DiskCache, kind: str) -> None:
+    path = saved.path(PATTERN)
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        pipe = path if kind == "pipe" else path.with_suffix(".pipe")
+        os.mkfifo(pipe)
+        if pipe != path:
+            path.symlink_to(pipe)
+    assert load(saved) is None
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    disk = disk_over(tmp_path / "file" / "below")
+    disk.save(PATTERN, built())
+    assert load(disk) is None
+
+
+def test_a_write_that_fails_halfway_leaves_the_old_file_and_no_other(
+        saved: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.path(PATTERN).read_bytes()
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    saved.save(PATTERN, built())
+    assert [path.read_bytes() for path in saved.path(PATTERN).parent.iterdir()] == [before]
+
+
+def test_a_file_is_its_checksum_a_line_of_json_and_plain_arrays(saved: DiskCache) -> None:
+    raw = saved.path(PATTERN).read_bytes()
+    checksum, head, payload = raw.split(b"\n", 2)
+    assert checksum.decode() == hashlib.sha256(raw[65:]).hexdigest()
+    assert json.loads(head)["pattern"] == PATTERN
+    fresh = built()
+    assert payload == payload_of(list(fresh.rows.items()), [mask.tobytes() for mask in fresh.masks])

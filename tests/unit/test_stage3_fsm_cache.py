@@ -1,0 +1,155 @@
+"""What stage 3 compiles: within limits, once, and right where the library would not be."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constraint import Constraint
+from shared_runtime.errors import (
+    ConstraintError,
+    GrammarTimeoutError,
+    UnsatisfiableConstraintError,
+    UnsupportedConstraintError,
+)
+from shared_runtime.policy import GrammarLimits, StageContext, StageOptions
+from shared_runtime.tokenizer import Tokenizer
+from shared_runtime.vocabulary import Vocabulary
+from stages.stage3_outlines.decoder import OutlinesPolicy
+from stages.stage3_outlines.fsm_cache import END
+from tests.oracles.byte_reachability import ByteReachability
+from tests.oracles.random_regex import random_pattern
+from tests.unit.stage1_helpers import vocabulary_of
+
+pytestmark = pytest.mark.model
+
+Make = Callable[..., OutlinesPolicy]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(embedded_folder: Path) -> Tokenizer:
+    return Tokenizer.from_folder(embedded_folder)
+
+
+@pytest.fixture
+def make(tokenizer: Tokenizer) -> Make:
+    def build(vocabulary: Vocabulary | None = None, *, options: StageOptions | None = None,
+              **limits: float) -> OutlinesPolicy:
+        return OutlinesPolicy(StageContext(vocabulary or tokenizer.vocabulary, tokenizer, torch.device("cpu"),
+                                           GrammarLimits(**limits), options=options or StageOptions()))  # type: ignore[arg-type]  # numbers
+
+    return build
+
+
+@pytest.mark.parametrize("pattern", [".*a.{14}", ".{0,2000}"])
+def test_a_build_that_takes_too_long_is_stopped(pattern: str, make: Make) -> None:
+    """The library has no way to stop; these run half a minute and take gigabytes."""
+    policy = make(compile_timeout=1.0)
+    policy.cache.get(Constraint.regex("[0-9]{2}"))
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(GrammarTimeoutError, match="longer than 1 s"):
+            policy.cache.get(Constraint.regex(pattern))
+    assert time.monotonic() - started < 20
+    assert policy.cache.process.starts == 1
+    policy.cache.get(Constraint.regex("[0-9]{3}"))
+    assert policy.cache.process.starts == 2
+
+
+@pytest.mark.parametrize("pattern", ["a{1,100000}", "(a{1,300}){1,300}", "((a{1,60}){1,60}){1,60}"])
+def test_counts_are_checked_before_anything_is_built(pattern: str, make: Make) -> None:
+    policy = make()
+    with pytest.raises(GrammarTimeoutError, match="20000 states"):
+        policy.cache.get(Constraint.regex(pattern))
+    assert policy.cache.process.starts == 0
+
+
+def test_a_map_that_is_too_expensive_is_left_out(make: Make) -> None:
+    compiled = make().cache.get(Constraint.regex("x[a-c]{1200}"))
+    assert compiled.jumps is None
+    assert compiled.index is not None
+    assert make(options=StageOptions(jump_forward=False)).cache.get(Constraint.regex("abc")).jumps is None
+
+
+def test_one_cache_with_one_build_a_constraint(make: Make) -> None:
+    """#1357: the key is (kind, text); a regex and a choice of the same text are two."""
+    cache = make(vocabulary_of(b"a", b"b", b"*")).cache
+    first = cache.get(Constraint.regex("a*"))
+    assert cache.get(Constraint.regex("a*")) is first
+    assert cache.get(Constraint.choice(["a*"])) is not first
+    assert (cache.cache.hits, cache.cache.misses, cache.process.starts) == (1, 2, 1)
+    assert first.nbytes > 0
+
+
+def test_what_no_token_spells_is_named_or_cut_out(make: Make) -> None:
+    """hand-004 and museum row 2: no token of the real vocabulary has the bytes 04 and 1D."""
+    policy = make()
+    with pytest.raises(UnsatisfiableConstraintError, match="04"):
+        policy.cache.get(Constraint.regex("x\x04y"))
+    with GrammarWalker(policy, policy._vocabulary).start(Constraint.regex("ad\x1d|ok")) as walk:
+        spelled = policy._vocabulary.token_bytes
+        assert {spelled[i] for i in walk.allowed()} == {b"o", b"ok"}
+
+
+def test_the_terminator_is_spelled_by_no_token(make: Make) -> None:
+    """A vocabulary with every byte: the terminator's first byte is in none of the index's tokens."""
+    every = vocabulary_of(*(bytes([value]) for value in range(256)), END.encode()[:2], b"a" + END.encode())
+    walker = GrammarWalker(make(every), every)
+    with walker.start(Constraint.regex("(ab)*")) as walk:
+        assert walk.allowed() == {0, 1 + ord("a")}
+    with walker.start(Constraint.regex("..")) as walk:
+        assert walk.feed(1 + 0xF0) is None
+        assert walk.feed(1 + 0x9F) is None
+        assert walk.allowed() == set(range(1 + 0x80, 1 + 0xC0))
+    with pytest.raises(ConstraintError):
+        walker.start(Constraint.regex(END))
+
+
+@pytest.mark.parametrize(("tokens", "pattern"), [((b"a", b"xb", b"ab"), "ab|axxb"), ((b"a", b"bb", b"xc"), "a(bb)*c")])
+def test_dead_ends_by_tokens_are_refused(tokens: tuple[bytes, ...], pattern: str, make: Make) -> None:
+    """Vocabularies with a byte that only longer tokens have. The second dead end is endless: the library misses it."""
+    policy = make(vocabulary_of(*tokens))
+    with pytest.raises(UnsupportedConstraintError, match="no end with these tokens"):
+        policy.cache.get(Constraint.regex(pattern))
+    policy.cache.get(Constraint.regex("a{2,3}"))
+
+
+def test_masks_are_exact_on_small_vocabularies_or_refused(make: Make) -> None:
+    """Against the independent byte automaton with backward search, every state that tokens reach."""
+    rng = random.Random(3)
+    compared = refused = 0
+    vocabularies = [vocabulary_of(b"a", b"b", b"c", b"ab", b"ca", "é".encode(), b"\xc3", b"\xa9", b"0", b" "),
+                    vocabulary_of(b"a", b"b", b"abc", b"00", b"\n"), vocabulary_of(b"ab", b"a", b"c", "é".encode())]
+    policies = [make(vocabulary, options=StageOptions(jump_forward=False)) for vocabulary in vocabularies]
+    patterns = [pattern for pattern in (random_pattern(rng) for _ in range(60)) if len(pattern) < 20]
+    for pattern in patterns:
+        for vocabulary, policy in zip(vocabularies, policies, strict=True):
+            oracle = ByteReachability(pattern, vocabulary)
+            try:
+                oracle.viable(b"")
+                walk = GrammarWalker(policy, vocabulary).start(Constraint.regex(pattern))
+            except ValueError:  # too much for the oracle
+                continue
+            except ConstraintError:
+                refused += 1
+                continue
+            with walk:
+                prefix = b""
+                for _ in range(4):
+                    ids = walk.allowed()
+                    assert ids == oracle.allowed(prefix), (pattern, prefix)
+                    compared += 1
+                    going_on = sorted(ids - {0})
+                    if not going_on:
+                        break
+                    token_id = rng.choice(going_on)
+                    assert walk.feed(token_id) is None
+                    prefix += vocabulary.token_bytes[token_id]
+    assert compared > 100
+    print(f"{compared} states compared, {refused} refused")
