@@ -25,6 +25,7 @@ from torch import Tensor
 
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConfigError, JumpforwardError, UnsupportedConstraintError
+from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary
 
@@ -263,6 +264,7 @@ class StageContext:
         progress: called with (what, done, total) during long compiles; total 0 when unknown.
         options: settings that only some stages look at.
         memory: the KV pool and its caches, for stages that take requests out of a batch; None outside an engine.
+        ranks: the processes that run this model together, for decisions that depend on time.
     """
 
     vocabulary: Vocabulary
@@ -273,6 +275,7 @@ class StageContext:
     progress: Callable[[str, int, int], None] | None = None
     options: StageOptions = field(default_factory=StageOptions)
     memory: KVMemory | None = None
+    ranks: RankGroup = field(default_factory=SingleRank)
 
 
 @dataclass(frozen=True, slots=True)

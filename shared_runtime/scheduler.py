@@ -16,6 +16,7 @@ from torch import Tensor
 from shared_runtime.batch_builder import BatchBuilder
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import RequestError
+from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
@@ -24,7 +25,7 @@ from shared_runtime.model_runner import ModelRunner
 from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy
 from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
-from shared_runtime.sampler import Sampler
+from shared_runtime.sampler import SampleOutput, Sampler
 from shared_runtime.sampling_info import SamplingInfo
 from shared_runtime.schedule_batch import ScheduleBatch, ScoredRows
 from shared_runtime.trace import StepRecord
@@ -58,7 +59,7 @@ class Scheduler:
     """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here."""
 
     def __init__(self, config: EngineConfig, vocabulary: Vocabulary, runner: ModelRunner, memory: KVMemory,
-                 policy: StagePolicy, tracer: Tracer) -> None:
+                 policy: StagePolicy, tracer: Tracer, ranks: RankGroup) -> None:
         self.memory = memory
         self.queues = Queues(WaitingQueue(config.schedule_policy))
         self.counts = LoopCounts()
@@ -67,6 +68,8 @@ class Scheduler:
         self._runner = runner
         self._policy = policy
         self._tracer = tracer
+        self._ranks = ranks
+        self._syncs_ids = config.sync_token_ids and ranks.size > 1
         self._sampler = Sampler(vocabulary)
         self._finisher = Finisher(vocabulary)
         self._builder = BatchBuilder(config, memory, self.queues, policy, self._finisher, tracer)
@@ -240,10 +243,24 @@ class Scheduler:
         for row, text in output.warnings.items():
             if text not in batch.sampled[row].warnings:
                 batch.sampled[row].warnings.append(text)
+        if batch.has_grammar and self._syncs_ids:
+            self._agree_on_ids(output)
         runs = verify(batch, output, self._vocabulary.stop_ids)
         self._tracer.event("sampled")
         self._tracer.phase("sample")
         return runs
+
+    def _agree_on_ids(self, output: SampleOutput) -> None:
+        """All ranks take the lowest of their ids.
+
+        A grammar that has accepted another token masks other tokens from then on, and a rank that ends a request
+        earlier makes other collective calls: one rounding difference would part the ranks for good.
+        """
+        output.token_ids[:] = self._ranks.lowest(output.token_ids)
+        for row, token_id in enumerate(output.token_ids):
+            if token_id < 0 and row not in output.errors:
+                output.errors[row] = "another rank could not sample a token"
+        self._tracer.synced()
 
     # 8
     def _accept(self, batch: ScheduleBatch, runs: Sequence[Run]) -> list[AcceptResult]:

@@ -68,6 +68,10 @@ class Tracer(Protocol):
         """A draft was verified: its first `accepted` tokens were taken."""
         ...
 
+    def synced(self) -> None:
+        """The ranks have agreed on the sampled ids."""
+        ...
+
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
         """The turn is over; returns its record, None when there is no trace."""
         ...
@@ -104,6 +108,9 @@ class NullTracer:
         """Do nothing."""
 
     def verified(self, req: Request, draft: Sequence[int], accepted: int) -> None:
+        """Do nothing."""
+
+    def synced(self) -> None:
         """Do nothing."""
 
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
@@ -217,6 +224,10 @@ class StepTracer:
             for index, token_id in enumerate(draft)]
         self._record.spec.drafted += len(draft)
         self._record.spec.accepted += accepted
+
+    def synced(self) -> None:
+        """Note it."""
+        self._record.tp_token_sync = True
 
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
         """Complete the record and write it."""

@@ -20,7 +20,8 @@ Body = Callable[..., Any]
 def run_on_ranks(size: int, body: Body, *arguments: object, timeout_s: float = 120.0) -> list[Any]:
     """`body(group, *arguments)` on `size` gloo ranks; their return values in rank order.
 
-    `body` must be a function of a module, and everything must pickle. A rank that raises fails the test with its
+    `body` must be a function of a module, and everything must pickle; tensors must come back as arrays, since a
+    tensor's memory goes with its process. A rank that raises fails the test with its
     traceback; one that hangs is killed after `timeout_s`.
     """
     context = multiprocessing.get_context("spawn")
@@ -29,8 +30,9 @@ def run_on_ranks(size: int, body: Body, *arguments: object, timeout_s: float = 1
         pipes = [context.Pipe(duplex=False) for _ in range(size)]
         ranks = [context.Process(target=_rank, args=(rank, size, address, pipes[rank][1], body, arguments), daemon=True)
                  for rank in range(size)]
-        for process in ranks:
+        for process, (_, sending) in zip(ranks, pipes, strict=True):
             process.start()
+            sending.close()  # so that a rank's death ends its pipe
         try:
             answers = [_answer(process, pipes[rank][0], rank, timeout_s) for rank, process in enumerate(ranks)]
         finally:
@@ -43,7 +45,10 @@ def run_on_ranks(size: int, body: Body, *arguments: object, timeout_s: float = 1
 def _answer(process: multiprocessing.process.BaseProcess, pipe: Connection, rank: int, timeout_s: float) -> Any:
     if not pipe.poll(timeout_s):
         raise AssertionError(f"rank {rank} gave no answer in {timeout_s:g} s (alive: {process.is_alive()})")
-    failed, answer = pipe.recv()
+    try:
+        failed, answer = pipe.recv()
+    except EOFError:
+        raise AssertionError(f"rank {rank} died") from None
     if failed:
         raise AssertionError(f"rank {rank} failed:\n{answer}")
     return answer

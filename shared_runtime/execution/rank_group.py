@@ -8,6 +8,8 @@ ready).
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,6 +20,10 @@ from torch import Tensor
 from shared_runtime.errors import EngineStateError
 
 T = TypeVar("T")
+
+
+class RankLostError(EngineStateError):
+    """Another rank was killed, has failed, or did not answer in time."""
 
 
 class RankGroup(Protocol):
@@ -131,33 +137,46 @@ class TorchRankGroup:
     def sum(self, tensor: Tensor) -> Tensor:
         """All-reduce, in place on a tensor that nobody else uses."""
         whole = tensor.contiguous()
-        dist.all_reduce(whole)
+        with self._talking():
+            dist.all_reduce(whole)
         return whole
 
     def join(self, tensor: Tensor) -> Tensor:
         """All-gather along the last dimension."""
         pieces = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.size)]
-        dist.all_gather(pieces, tensor.contiguous())
+        with self._talking():
+            dist.all_gather(pieces, tensor.contiguous())
         return torch.cat(pieces, dim=-1)
 
     def lowest(self, ids: list[int]) -> list[int]:
         """All-reduce with MIN: any rule that all ranks can compute would do; upstream took this one (#3060)."""
         agreed = torch.tensor(ids, dtype=torch.int64)
-        dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=self.control)
+        with self._talking():
+            dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=self.control)
         return agreed.tolist()
 
     def from_first(self, value: T) -> T:
         """Broadcast from rank 0."""
         box: list[T] = [value]
-        dist.broadcast_object_list(box, src=0, group=self.control)
+        with self._talking():
+            dist.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
     def from_each(self, value: T) -> list[T]:
         """All-gather of objects."""
         boxes: list[T] = [value] * self.size
-        dist.all_gather_object(boxes, value, group=self.control)
+        with self._talking():
+            dist.all_gather_object(boxes, value, group=self.control)
         return boxes
 
     def leave(self) -> None:
         """Part from the others; they must be done too."""
         dist.destroy_process_group()
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # what torch raises when the other end is gone, or silent for too long
+            raise RankLostError(f"rank {self.rank} lost the others: {str(error).splitlines()[0]}", where="ranks",
+                                fix="look at what the other ranks printed, and start all of them again") from error
