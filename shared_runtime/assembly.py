@@ -10,6 +10,7 @@ import torch
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import ConfigError
+from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.model.config import ModelConfig
@@ -37,10 +38,11 @@ class EngineParts:
     stage: StageSpec
     policy: StagePolicy
     tracer: Tracer
+    ranks: RankGroup
 
 
-def assemble(config: EngineConfig, progress: Progress | None) -> EngineParts:
-    """Load and build everything `config` asks for.
+def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) -> EngineParts:
+    """Load and build everything `config` asks for; of a model that several ranks share, this rank's part.
 
     Raises:
         CheckpointError: the model cannot be found, fetched or loaded.
@@ -57,14 +59,15 @@ def assemble(config: EngineConfig, progress: Progress | None) -> EngineParts:
         torch.set_num_threads(config.thread_count)
     folder = locate_model(config.model, progress)
     model, decoder = load_model(folder, dtype=config.torch_dtype, device=config.torch_device, exact=config.exact,
-                                load_format=config.load_format)
+                                load_format=config.load_format, group=ranks)
     tokenizer = Tokenizer.from_folder(folder, vocab_width=model.vocab_size)
     memory = _memory(config, model)
     policy = stage.build(StageContext(
         vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
-        backend=config.backend, progress=progress, options=config.options, memory=memory))
+        backend=config.backend, progress=progress, options=config.options, memory=memory,
+        ranks=ranks))
     return EngineParts(
-        model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy,
+        model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
         runner=ModelRunner(model, decoder, memory.pool, memory.tables),
         tracer=_tracer(config, tokenizer, policy))
 

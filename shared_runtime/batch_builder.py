@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from shared_runtime.config import EngineConfig
+from shared_runtime.errors import EngineStateError
+from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
-from shared_runtime.policy import StagePolicy
+from shared_runtime.policy import AcceptResult, Proposal, StagePolicy
 from shared_runtime.queues import Queues
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
+from shared_runtime.trace import TokenOrigin
 from shared_runtime.tracer import Tracer
 from shared_runtime.waiting_queue import NewTokenEstimator
 
@@ -21,11 +24,12 @@ class BatchBuilder:
     """
 
     def __init__(self, config: EngineConfig, memory: KVMemory, queues: Queues, policy: StagePolicy,
-                 tracer: Tracer) -> None:
+                 finisher: Finisher, tracer: Tracer) -> None:
         self._config = config
         self._memory = memory
         self._queues = queues
         self._policy = policy
+        self._finisher = finisher
         self._tracer = tracer
         self.estimator = NewTokenEstimator(config.new_token_ratio)
 
@@ -92,14 +96,43 @@ class BatchBuilder:
             return None
         if len(queues.in_memory) == before:
             self.estimator.decoded()
-        slots = self._memory.take(len(queues.running))
-        if slots is None:
-            raise AssertionError("room was checked above")
         rows = []
-        for req, slot in zip(queues.running, slots.unbind(), strict=True):
-            self._memory.write(req, slot.view(1))
-            rows.append(BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:], slots=slot.view(1)))
-        return ScheduleBatch(ForwardMode.DECODE, rows)
+        spare = self._memory.room - len(queues.running)
+        for req in list(queues.running):
+            proposal = self._propose(req, spare)
+            if req.finish is None:
+                row = self._decode_row(req, proposal)
+                spare -= len(row.ids) - 1
+                rows.append(row)
+        return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
+
+    def _propose(self, req: Request, spare: int) -> Proposal:
+        """Ask the stage for tokens beside the newest, and append the forced ones; they may end the request.
+
+        Args:
+            req: about to decode. spare: slots that nobody needs for a newest token.
+        """
+        left = req.sampling.max_new_tokens - len(req.output_ids) - 1
+        room = max(0, min(left, spare))
+        proposal = self._policy.propose(req, room)
+        if len(proposal.forced) + len(proposal.draft) > room:
+            raise EngineStateError(f"the stage proposed more than the {room} tokens there is room for",
+                                   where=f"request {req.rid}")
+        if proposal.forced:
+            origins: list[TokenOrigin] = ["forced"] * len(proposal.forced)
+            self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
+            self._tracer.emitted(req, proposal.forced)
+        return proposal
+
+    def _decode_row(self, req: Request, proposal: Proposal) -> BatchRow:
+        """The newest tokens of `req`, and its draft, on slots of their own."""
+        ids = [*req.all_ids[req.kv_len:], *proposal.draft]
+        slots = self._memory.take(len(ids))
+        if slots is None:
+            raise AssertionError("room was checked before")
+        self._memory.write(req, slots)
+        return BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                        scores_from=None if req.unscored_from is None else req.unscored_from - 1)
 
     def retract(self, req: Request) -> None:
         """Put a request back into the queue. It keeps its output and its grammar's state; only memory is lost."""

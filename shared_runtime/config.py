@@ -52,6 +52,8 @@ class EngineConfig:
             retracted and comes back when something is.
         limits: on grammars. options: settings that only some stages look at.
         seed: of requests that bring none of their own.
+        sync_token_ids: ranks agree on the sampled ids whenever a batch has a grammar. False shows what happens
+            without: ranks that round differently go different ways.
         trace: None for no trace, True to get a `StepRecord` from each `step()`, a path to write JSON lines to.
         trace_tree: put a snapshot of the prefix cache into each record.
     """
@@ -73,6 +75,7 @@ class EngineConfig:
     limits: GrammarLimits = field(default_factory=GrammarLimits)
     options: StageOptions = field(default_factory=StageOptions)
     seed: int = 0
+    sync_token_ids: bool = True
     trace: Path | bool | None = None
     trace_tree: bool = False
 

@@ -10,6 +10,7 @@ from shared_runtime.assembly import EngineParts, assemble
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import EngineStateError, JumpforwardError, RequestError
+from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.request import Request
 from shared_runtime.request_factory import Ask, RequestFactory, pair_up
 from shared_runtime.result import Result, StreamEvent, refused, result_of
@@ -38,17 +39,19 @@ class Engine:
         config: the settings; None takes the defaults (embedded model, stage 1, CPU, fp32).
         progress: called with (what, done, total) during long work: conversion, loading, compiling; total 0 when
             it is unknown.
+        ranks: the processes that share the model, of which this one is one (`ParallelEngine`); None for one alone.
 
     Raises:
         ConfigError, CheckpointError: see `assemble`.
     """
 
-    def __init__(self, config: EngineConfig | None = None, *, progress: Progress | None = None) -> None:
+    def __init__(self, config: EngineConfig | None = None, *, progress: Progress | None = None,
+                 ranks: RankGroup | None = None) -> None:
         self.config = config or EngineConfig()
-        self.parts: EngineParts = assemble(self.config, progress)
+        self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank())
         self.tokenizer = self.parts.tokenizer
         self.scheduler = Scheduler(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
-                                   self.parts.policy, self.parts.tracer)
+                                   self.parts.policy, self.parts.tracer, self.parts.ranks)
         self._factory = RequestFactory(self.config, self.parts.model, self.tokenizer)
         self._live: dict[str, _Live] = {}
         self._results: dict[str, Result] = {}
@@ -75,7 +78,23 @@ class Engine:
             RequestError: it cannot be served; nothing was added. What is wrong with a constraint shows later, in
                 the result: finding out may take a compile.
         """
-        return self._add(Ask(prompt, messages, prompt_ids, sampling, constraint), rid or self._factory.new_rid())
+        return self.submit(Ask(prompt, messages, prompt_ids, sampling, constraint), rid or self._factory.new_rid())
+
+    def submit(self, ask: Ask, rid: str) -> list[str]:
+        """`add_request` of an `Ask`, under a given id.
+
+        Raises:
+            RequestError: as `add_request`.
+        """
+        self._check_open()
+        reqs = self._factory.make(ask, rid)
+        for req in reqs:
+            if req.rid in self._live:
+                raise RequestError(f"request id {req.rid!r} is in use", where="rid", fix="choose another, or none")
+        for index, req in enumerate(reqs):
+            self._live[req.rid] = _Live(req, index)
+            self.scheduler.add(req)
+        return [req.rid for req in reqs]
 
     def step(self) -> StepRecord | None:
         """One turn of the loop; its record when the engine has a trace."""
@@ -137,7 +156,7 @@ class Engine:
         for ask in pair_up(prompts, messages, sampling, constraint):
             rid = self._factory.new_rid()
             try:
-                results.update(dict.fromkeys(self._add(ask, rid)))
+                results.update(dict.fromkeys(self.submit(ask, rid)))
             except JumpforwardError as error:
                 results[rid] = refused(rid, ask.prompt or "", error)
         self._run({rid for rid, result in results.items() if result is None})
@@ -196,17 +215,6 @@ class Engine:
             self.parts.tracer.close()
 
     # inside
-
-    def _add(self, ask: Ask, rid: str) -> list[str]:
-        self._check_open()
-        reqs = self._factory.make(ask, rid)
-        for req in reqs:
-            if req.rid in self._live:
-                raise RequestError(f"request id {req.rid!r} is in use", where="rid", fix="choose another, or none")
-        for index, req in enumerate(reqs):
-            self._live[req.rid] = _Live(req, index)
-            self.scheduler.add(req)
-        return [req.rid for req in reqs]
 
     def _run(self, rids: Collection[str]) -> None:
         """Turn the loop until `rids` have ended."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared_runtime.detokenizer import IncrementalDetokenizer
 from shared_runtime.policy import AcceptResult
 from shared_runtime.request import FinishReason, Request
@@ -20,9 +22,12 @@ class Finisher:
         self._vocabulary = vocabulary
         self._stop_ids = vocabulary.stop_ids
 
-    def emit(self, req: Request, token_ids: tuple[int, ...], accepted: AcceptResult,
-             origin: TokenOrigin = "sampled") -> list[int]:
+    def emit(self, req: Request, token_ids: Sequence[int], accepted: AcceptResult,
+             origins: Sequence[TokenOrigin]) -> list[int]:
         """Append what the grammar accepted, up to the token that ends the request.
+
+        Args:
+            req: the request. token_ids, origins: its new tokens, and how each came. accepted: the grammar's word.
 
         Returns:
             The tokens appended.
@@ -31,7 +36,7 @@ class Finisher:
         for index, token_id in enumerate(token_ids[:accepted.n_accepted]):
             last = index == accepted.n_accepted - 1
             req.output_ids.append(token_id)
-            req.origins.append(origin)
+            req.origins.append(origins[index])
             emitted.append(token_id)
             req.finish = self._reason(req, token_id, terminated=accepted.terminated and last)
             if req.finish is not None:

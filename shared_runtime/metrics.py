@@ -18,6 +18,7 @@ class RequestMetrics:
         emitted_tokens: tokens of the answer. sampled_tokens: those that a forward pass was spent on.
         forward_passes: passes that this request took part in, the prompt's own included.
         reencoded_tokens: output ids that a stage replaced by encoding the text again.
+        drafted_tokens: tokens offered as drafts. accepted_tokens: drafts that verification took.
         retractions: how often it was put back for want of memory.
         masks: passes in which a grammar masked its logits. mask_s: seconds spent on that.
     """
@@ -33,6 +34,8 @@ class RequestMetrics:
     sampled_tokens: int = 0
     forward_passes: int = 0
     reencoded_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     retractions: int = 0
     masks: int = 0
     mask_s: float = 0.0
@@ -67,6 +70,7 @@ class RequestMetrics:
             "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached_tokens,
             "emitted_tokens": self.emitted_tokens, "sampled_tokens": self.sampled_tokens,
             "forward_passes": self.forward_passes, "retractions": self.retractions,
+            "drafted_tokens": self.drafted_tokens, "accepted_tokens": self.accepted_tokens,
             "masks": self.masks, "mask_s": self.mask_s, "compile_s": self.compile_s, "queue_s": self.queue_s,
             "prefill_s": self.prefill_s, "ttft_s": self.ttft_s, "tpot_s": self.tpot_s,
         }

@@ -9,18 +9,20 @@ import torch
 from torch import Tensor
 
 from shared_runtime.attention import PagedAttention
+from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.decoder import Decoder
 from shared_runtime.model.dummy import dummy_weights
+from shared_runtime.model.shard import local_config, local_weights
 from shared_runtime.model.weights import load_weights
 
 LoadFormat = Literal["auto", "dummy"]
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device, exact: bool,
-               load_format: LoadFormat = "auto") -> tuple[ModelConfig, Decoder]:
+               load_format: LoadFormat = "auto", group: RankGroup | None = None) -> tuple[ModelConfig, Decoder]:
     """Read a Hugging Face model folder.
 
     Args:
@@ -29,16 +31,23 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device, exact:
         device: where the model runs.
         exact: a token's logits then depend on its request's tokens alone, to the bit.
         load_format: "dummy" makes random weights of the same shape.
+        group: the ranks that share the model; None for one process alone.
+
+    Returns:
+        The shape of the model, or of this rank's share, and the decoder.
 
     Raises:
         CheckpointError: the folder has a fault; the error names file and field or tensor.
+        ConfigError: so many ranks cannot share this model.
     """
     config = ModelConfig.from_folder(folder)
     if load_format == "dummy":
         weights = dummy_weights(config, dtype=dtype, device=device)
     else:
         weights = load_weights(folder, config, dtype=dtype, device=device)
-    return config, Decoder(config, weights, exact=exact)
+    if group is not None and group.size > 1:
+        config, weights = local_config(config, group.size), local_weights(weights, group)
+    return config, Decoder(config, weights, exact=exact, group=group)
 
 
 class ModelRunner:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConfigError, JumpforwardError, UnsupportedConstraintError
+from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary
 
@@ -108,6 +109,27 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """Tokens that a stage puts behind a request's newest token, to be fed in the same pass.
+
+    Attributes:
+        forced: appended to the output outright, without being sampled; the policy has advanced its grammar over
+            them already.
+        draft: a guess at what comes then. The pass verifies it: position by position a token is sampled as ever,
+            and as long as it is the drafted one, the next position counts too. So a draft changes how many passes
+            are needed, and never a token. The policy's grammar still stands before the draft.
+        source: who made it, for the trace.
+    """
+
+    forced: tuple[int, ...] = ()
+    draft: tuple[int, ...] = ()
+    source: str = ""
+
+
+NO_PROPOSAL = Proposal()
+
+
+@dataclass(frozen=True, slots=True)
 class SampledRow:
     """The tokens that one request got in this pass, in order; one unless drafts were verified."""
 
@@ -145,13 +167,25 @@ class StagePolicy(Protocol):
         """3. A decode step is about to be prepared; take requests out of the batch, or nothing."""
         ...
 
+    def propose(self, req: Request, room: int) -> Proposal:
+        """4. A request is about to decode: tokens to feed beside its newest, `NO_PROPOSAL` for none.
+
+        Args:
+            req: the request; free ones are asked too.
+            room: most tokens that its length limit leaves beside the one this pass will sample. At least 0; a
+                proposal is cut to it, forced tokens first.
+        """
+        ...
+
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """6. Rewrite the sampling support: -inf where a token is not allowed, in place.
 
         Args:
             logits: [rows, width] float32. Row i belongs to `batch.sampled[i]`. Rows of unconstrained requests
                 must stay bit-identical.
-            batch: the requests.
+            batch: the requests; `batch.ahead[i]` are the drafted tokens in front of row i, () unless drafts are
+                verified. A request's rows stand together, the one without tokens ahead first. Behind a draft
+                that the grammar refuses, a row may hold anything: it is never reached.
             positions: per row, the index of the output token that it decides.
 
         Returns:
@@ -245,6 +279,7 @@ class StageContext:
         progress: called with (what, done, total) during long compiles; total 0 when unknown.
         options: settings that only some stages look at.
         memory: the KV pool and its caches, for stages that take requests out of a batch; None outside an engine.
+        ranks: the processes that run this model together, for decisions that depend on time.
     """
 
     vocabulary: Vocabulary
@@ -255,6 +290,7 @@ class StageContext:
     progress: Callable[[str, int, int], None] | None = None
     options: StageOptions = field(default_factory=StageOptions)
     memory: KVMemory | None = None
+    ranks: RankGroup = field(default_factory=SingleRank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ def result_of(req: Request, index: int) -> Result:
         token_ids=req.output_ids, origins=req.origins, finish_reason=finish.kind, matched=finish.matched,
         error=finish.error, warnings=req.warnings, logprobs=req.logprobs, prompt_logprobs=req.prompt_logprobs,
         metrics=metrics,
-        counts={"forward_passes": metrics.forward_passes, **count_tokens(req.origins), "masks": metrics.masks,
-                "reencoded": metrics.reencoded_tokens},
+        counts={"forward_passes": metrics.forward_passes, **count_tokens(req.origins, metrics.drafted_tokens),
+                "masks": metrics.masks, "reencoded": metrics.reencoded_tokens},
         ms={"compile": metrics.compile_s * 1e3, "mask_per_step": metrics.mask_s * 1e3 / max(1, metrics.masks),
             "total": (metrics.finished - metrics.arrival) * 1e3})
 

@@ -121,47 +121,57 @@ class SamplingInfo:
     extra_stop_logits: Tensor | None = None
 
     @classmethod
-    def from_requests(cls, reqs: Sequence[Request], vocabulary: Vocabulary,
-                      device: torch.device) -> SamplingInfo:
-        """The settings of `reqs`, which are the sampled rows in order, on `device`."""
+    def from_requests(cls, reqs: Sequence[Request], vocabulary: Vocabulary, device: torch.device,
+                      ahead: Sequence[tuple[int, ...]] = ()) -> SamplingInfo:
+        """The settings of `reqs`, which are the sampled rows in order, on `device`.
+
+        Args:
+            reqs: whom each row belongs to. vocabulary: the model's. device: of the logits.
+            ahead: per row, drafted tokens in front of it: the row is sampled as if they were in the output
+                already. Empty when nothing is drafted.
+        """
         constrained = [req.has_grammar for req in reqs]
+        outputs = [req.output_ids for req in reqs]
+        if ahead:
+            outputs = [[*output, *drafts] if drafts else output for output, drafts in zip(outputs, ahead, strict=True)]
         info = cls(
-            rows=len(reqs), seeds=[req.seed for req in reqs], positions=[len(req.output_ids) for req in reqs],
+            rows=len(reqs), seeds=[req.seed for req in reqs], positions=[len(output) for output in outputs],
             constrained=constrained, grammars=[req.grammar for req in reqs] if any(constrained) else None,
             random=_random_rows(reqs, device))
-        info._collect_edits(reqs, device)
-        info._collect_stops(reqs, vocabulary, device)
+        info._collect_edits(reqs, outputs, device)
+        info._collect_stops(reqs, outputs, vocabulary, device)
         return info
 
-    def _collect_edits(self, reqs: Sequence[Request], device: torch.device) -> None:
+    def _collect_edits(self, reqs: Sequence[Request], outputs: list[list[int]], device: torch.device) -> None:
         """Bias and penalties: prompt and output count for repetition, the output alone for the others."""
         bias, repetition, presence = CellList(), CellList(), CellList()
-        for row, req in enumerate(reqs):
+        for row, (req, output) in enumerate(zip(reqs, outputs, strict=True)):
             params = req.sampling
             if params.logit_bias:
                 bias.add_each(row, params.logit_bias)
             if params.repetition_penalty != 1.0:
-                repetition.add(row, set(req.prompt_ids).union(req.output_ids), params.repetition_penalty)
+                repetition.add(row, set(req.prompt_ids).union(output), params.repetition_penalty)
             if params.frequency_penalty or params.presence_penalty:
                 presence.add_each(row, {
                     token_id: params.frequency_penalty * count + params.presence_penalty
-                    for token_id, count in Counter(req.output_ids).items()})
+                    for token_id, count in Counter(output).items()})
         self.bias, self.repetition = bias.build(device), repetition.build(device)
         self.presence = presence.build(device)
 
-    def _collect_stops(self, reqs: Sequence[Request], vocabulary: Vocabulary, device: torch.device) -> None:
+    def _collect_stops(self, reqs: Sequence[Request], outputs: list[list[int]], vocabulary: Vocabulary,
+                       device: torch.device) -> None:
         """Which ids may end a row, and which may not yet.
 
         A constrained row with `ignore_eos` does without the model's stop set while its grammar leaves
         anything else: no grammar could take a stop token in mid-text.
         """
         extra, early = CellList(), CellList()
-        for row, req in enumerate(reqs):
+        for row, (req, output) in enumerate(zip(reqs, outputs, strict=True)):
             params = req.sampling
             extra_ids = set(params.stop_token_ids)
             if extra_ids and req.has_grammar:
                 extra.add(row, extra_ids)
-            if len(req.output_ids) < params.min_new_tokens:
+            if len(output) < params.min_new_tokens:
                 early.add(row, vocabulary.stop_ids | extra_ids)
                 self.kept_until[row] = params.min_new_tokens
             elif params.ignore_eos and req.has_grammar:

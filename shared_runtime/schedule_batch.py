@@ -18,6 +18,7 @@ class BatchRow:
 
     Attributes:
         slots: [len(ids)] int64, where the new keys and values go.
+        draft: how many of the last ids are drafts, to be verified by this pass.
         samples: False for a middle chunk of a prompt, whose last logits mean nothing yet (upstream's #1703
             advanced the grammar there).
         scores_from: first fed position whose logits are wanted although they choose no token: the tokens behind
@@ -31,6 +32,7 @@ class BatchRow:
     slots: Tensor
     samples: bool = True
     scores_from: int | None = None
+    draft: int = 0
 
     @property
     def end(self) -> int:
@@ -55,14 +57,17 @@ class ScheduleBatch:
     Attributes:
         mode: EXTEND or DECODE.
         rows: one a request; owned by the scheduler.
-        sampled: the requests that get a token in this pass; row i of the sampled logits is `sampled[i]`.
-        sample_index: per sampled request, its row of the logits that the model returns.
+        sampled: whom each row of the sampled logits belongs to. A request has one row, and one more for each
+            draft; they stand together.
+        ahead: per sampled row, the drafted tokens in front of it; () for a request's first.
+        sample_index: per sampled row, its row of the logits that the model returns.
         scored_rows: which logits rows score tokens that stand already.
     """
 
     mode: ForwardMode
     rows: list[BatchRow]
     sampled: list[Request] = field(default_factory=list)
+    ahead: list[tuple[int, ...]] = field(default_factory=list)
     sample_index: list[int] = field(default_factory=list)
     scored_rows: list[ScoredRows] = field(default_factory=list)
 
@@ -84,15 +89,17 @@ class ScheduleBatch:
 
     @property
     def positions(self) -> list[int]:
-        """Per sampled request, the index of the output token that its logits decide."""
-        return [len(req.output_ids) for req in self.sampled]
+        """Per sampled row, the index of the output token that its logits decide."""
+        if not self.ahead:
+            return [len(req.output_ids) for req in self.sampled]
+        return [len(req.output_ids) + len(ahead) for req, ahead in zip(self.sampled, self.ahead, strict=True)]
 
     def forward_batch(self, device: torch.device) -> ForwardBatch:
         """The tensors of the pass; fills `sampled`, `sample_index` and `scored_rows`."""
         input_ids: list[int] = []
         positions: list[int] = []
         logits_index: list[int] = []
-        self.sampled, self.sample_index, self.scored_rows = [], [], []
+        self.sampled, self.ahead, self.sample_index, self.scored_rows = [], [], [], []
         for row in self.rows:
             offset = len(input_ids)
             input_ids += row.ids
@@ -102,8 +109,11 @@ class ScheduleBatch:
                 self._note_scored_rows(row, wanted, first=len(logits_index))
             logits_index += [offset + position - row.start for position in wanted]
             if row.samples:
-                self.sampled.append(row.req)
-                self.sample_index.append(len(logits_index) - 1)
+                drafts = tuple(row.ids[len(row.ids) - row.draft:])
+                for count in range(row.draft + 1):
+                    self.sampled.append(row.req)
+                    self.ahead.append(drafts[:count])
+                    self.sample_index.append(len(logits_index) - 1 - row.draft + count)
         return ForwardBatch(
             mode=self.mode,
             input_ids=torch.tensor(input_ids, dtype=torch.int64, device=device),
@@ -123,13 +133,14 @@ class ScheduleBatch:
 
     @staticmethod
     def _logits_positions(row: BatchRow) -> Sequence[int]:
+        first = row.end - 1 - row.draft if row.samples else row.end
         if row.scores_from is not None:
-            return range(max(row.start, row.scores_from), row.end)
-        return [row.end - 1] if row.samples else []
+            first = min(first, row.scores_from)
+        return range(max(row.start, first), row.end)
 
     def _note_scored_rows(self, row: BatchRow, wanted: Sequence[int], first: int) -> None:
         """Position p's logits score the token at p + 1, as long as one stands there."""
-        scored = min(len(wanted), row.req.total_len - 1 - wanted[0])
+        scored = min(len(wanted), row.req.total_len - 1 - wanted[0]) if wanted else 0
         if scored > 0:
             self.scored_rows.append(ScoredRows(row.req, first, first + scored, position=wanted[0] + 1))
 

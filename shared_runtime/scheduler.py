@@ -16,6 +16,7 @@ from torch import Tensor
 from shared_runtime.batch_builder import BatchBuilder
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import RequestError
+from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
@@ -29,6 +30,7 @@ from shared_runtime.sampling_info import SamplingInfo
 from shared_runtime.schedule_batch import ScheduleBatch, ScoredRows
 from shared_runtime.trace import StepRecord
 from shared_runtime.tracer import Tracer
+from shared_runtime.verification import Run, verify
 from shared_runtime.vocabulary import Vocabulary
 from shared_runtime.waiting_queue import WaitingQueue
 
@@ -46,17 +48,18 @@ class LoopCounts:
 
 @dataclass(slots=True)
 class Support:
-    """What step 6 hands to step 7: how to choose, and the raw logits where somebody wants to see them."""
+    """What step 6 hands on: how to choose, and the logits before and after it where somebody wants to see them."""
 
     info: SamplingInfo
     raw: Tensor | None
+    masked: Tensor | None
 
 
 class Scheduler:
     """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here."""
 
     def __init__(self, config: EngineConfig, vocabulary: Vocabulary, runner: ModelRunner, memory: KVMemory,
-                 policy: StagePolicy, tracer: Tracer) -> None:
+                 policy: StagePolicy, tracer: Tracer, ranks: RankGroup) -> None:
         self.memory = memory
         self.queues = Queues(WaitingQueue(config.schedule_policy))
         self.counts = LoopCounts()
@@ -65,9 +68,11 @@ class Scheduler:
         self._runner = runner
         self._policy = policy
         self._tracer = tracer
-        self._builder = BatchBuilder(config, memory, self.queues, policy, tracer)
+        self._ranks = ranks
+        self._syncs_ids = config.sync_token_ids and ranks.size > 1
         self._sampler = Sampler(vocabulary)
         self._finisher = Finisher(vocabulary)
+        self._builder = BatchBuilder(config, memory, self.queues, policy, self._finisher, tracer)
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
         self._ended: list[Request] = []
@@ -104,12 +109,13 @@ class Scheduler:
         batch = self._schedule()
         if batch is not None:
             logits = self._forward(batch)
+            runs: list[Run] = []
             if batch.sampled:
                 support = self._constrain(logits, batch)
-                tokens = self._sample(logits, batch, support)
-                accepted = self._accept(batch, tokens)
-                self._finish(batch, tokens, accepted)
-            self._settle(batch)
+                runs = self._sample(logits, batch, support)
+                accepted = self._accept(batch, runs)
+                self._finish(support, runs, accepted)
+            self._settle(batch, runs)
         return self._record()
 
     # 1
@@ -167,6 +173,9 @@ class Scheduler:
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
+        for req, reason in [(req, req.finish) for req in self.queues.running]:
+            if reason is not None:  # forced tokens ended it before the pass
+                self._end(req, reason)
         if batch is None and self.queues.compiling:
             time.sleep(_COMPILE_NAP_S)  # nothing to do but to wait for a compile: leave the core to it
         if batch is not None:
@@ -211,7 +220,7 @@ class Scheduler:
         """Rewrite the sampling support in place: bias and penalties first, the grammar's mask last."""
         wanted = self._tracer.wants_logits or any(req.sampling.wants_logprobs for req in batch.sampled)
         raw = logits.clone() if wanted else None
-        info = SamplingInfo.from_requests(batch.sampled, self._vocabulary, self._device)
+        info = SamplingInfo.from_requests(batch.sampled, self._vocabulary, self._device, batch.ahead)
         self._sampler.adjust(logits, info)
         filled: list[int] = []
         if batch.has_grammar:
@@ -225,66 +234,85 @@ class Scheduler:
         self._tracer.event("mask_ready")
         self._tracer.masked(batch, raw, logits, filled)
         self._tracer.phase("constrain")
-        return Support(info, raw)
+        return Support(info, raw, None if raw is None else logits.clone())
 
     # 7
-    def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> SampleOutput:
-        masked = None if support.raw is None else logits.clone()
+    def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
+        """One token a row; then, per request, how far its draft was right."""
         output = self._sampler.sample(logits, support.info)
-        if support.raw is not None and masked is not None:
-            self._note_logprobs(batch, support.raw, masked, output)
         for row, text in output.warnings.items():
             if text not in batch.sampled[row].warnings:
                 batch.sampled[row].warnings.append(text)
+        if batch.has_grammar and self._syncs_ids:
+            self._agree_on_ids(output)
+        runs = verify(batch, output, self._vocabulary.stop_ids)
         self._tracer.event("sampled")
         self._tracer.phase("sample")
-        return output
+        return runs
 
-    def _note_logprobs(self, batch: ScheduleBatch, raw: Tensor, masked: Tensor, output: SampleOutput) -> None:
-        known = len(self._vocabulary)
-        for row, req in enumerate(batch.sampled):
-            if req.sampling.wants_logprobs and row not in output.errors:
-                req.logprobs += sampled_logprobs(raw[row:row + 1, :known], masked[row:row + 1],
-                                                 [output.token_ids[row]], req.sampling.top_logprobs)
+    def _agree_on_ids(self, output: SampleOutput) -> None:
+        """All ranks take the lowest of their ids.
+
+        A grammar that has accepted another token masks other tokens from then on, and a rank that ends a request
+        earlier makes other collective calls: one rounding difference would part the ranks for good.
+        """
+        output.token_ids[:] = self._ranks.lowest(output.token_ids)
+        for row, token_id in enumerate(output.token_ids):
+            if token_id < 0 and row not in output.errors:
+                output.errors[row] = "another rank could not sample a token"
+        self._tracer.synced()
 
     # 8
-    def _accept(self, batch: ScheduleBatch, output: SampleOutput) -> list[AcceptResult]:
-        """One result a sampled request.
+    def _accept(self, batch: ScheduleBatch, runs: Sequence[Run]) -> list[AcceptResult]:
+        """One result a run.
 
-        Two kinds of row are not shown to the grammar: one that could not be sampled, and one that got an extra stop
-        token of its own request, which ends the text and is no part of it.
+        Two kinds of token are not shown to the grammar: one that could not be sampled, and an extra stop token of
+        the request's own, which ends the text and is no part of it.
         """
-        accepted = [AcceptResult(1) for _ in batch.sampled]
-        shown: dict[int, SampledRow] = {}
-        for row, (req, token_id) in enumerate(zip(batch.sampled, output.token_ids, strict=True)):
-            if row in output.errors:
-                accepted[row] = AcceptResult(0, error=RequestError(output.errors[row], where=f"request {req.rid}"))
-            elif req.has_grammar and token_id not in req.sampling.stop_token_ids:
-                shown[row] = SampledRow(req, (token_id,))
+        shown = {index: SampledRow(run.req, run.spelled) for index, run in enumerate(runs)
+                 if run.req.has_grammar and run.spelled}
+        accepted = [AcceptResult(len(run.token_ids), error=run.error) for run in runs]
         if shown:
-            for row, result in zip(shown, self._policy.accept(batch, list(shown.values())), strict=True):
-                accepted[row] = result
+            for index, result in zip(shown, self._policy.accept(batch, list(shown.values())), strict=True):
+                run = runs[index]
+                if result.n_accepted < len(run.spelled) or result.error is not None or result.terminated:
+                    accepted[index] = result
         self._tracer.phase("accept")
         return accepted
 
     # 9
-    def _finish(self, batch: ScheduleBatch, output: SampleOutput, accepted: Sequence[AcceptResult]) -> None:
+    def _finish(self, support: Support, runs: Sequence[Run], accepted: Sequence[AcceptResult]) -> None:
         now = time.perf_counter()
-        for req, token_id, result in zip(batch.sampled, output.token_ids, accepted, strict=True):
-            emitted = self._finisher.emit(req, (token_id,), result)
-            del req.logprobs[len(req.output_ids):]
-            metrics = req.metrics
+        for run, result in zip(runs, accepted, strict=True):
+            req, metrics = run.req, run.req.metrics
+            emitted = self._finisher.emit(req, run.token_ids, result, run.origins)
+            run.emitted = len(emitted)
+            if support.raw is not None and support.masked is not None and req.sampling.wants_logprobs:
+                rows = slice(run.first_row, run.first_row + len(emitted))
+                req.logprobs += sampled_logprobs(support.raw[rows, :len(self._vocabulary)], support.masked[rows],
+                                                 emitted, req.sampling.top_logprobs)
             metrics.sampled_tokens += 1
+            metrics.drafted_tokens += len(run.draft)
+            metrics.accepted_tokens += min(run.matched, len(emitted))
             metrics.emitted_tokens = len(req.output_ids)
             if metrics.first_token is None and emitted:
                 metrics.first_token = now
             self._tracer.emitted(req, emitted)
+            if run.draft:
+                self._tracer.verified(req, run.draft, min(run.matched, len(emitted)))
         self._tracer.event("results_processed")
 
-    def _settle(self, batch: ScheduleBatch) -> None:
-        """After a pass: book what is in memory now, share prefixes, and let go of what has ended."""
+    def _settle(self, batch: ScheduleBatch, runs: Sequence[Run]) -> None:
+        """After a pass: book what is in memory now, share prefixes, and let go of what has ended.
+
+        Keys and values of drafts that were not taken are given back: what is committed is what was emitted.
+        """
+        kept = {run.req.rid: run.kept_draft for run in runs}
         for row in batch.rows:
-            row.req.kv_len = row.end
+            unused = row.draft - kept.get(row.req.rid, 0)
+            row.req.kv_len = row.end - unused
+            if unused:
+                self.memory.pool.free(row.slots[len(row.ids) - unused:])
         for row in batch.rows:
             req = row.req
             if req.finish is not None:

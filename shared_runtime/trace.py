@@ -66,7 +66,8 @@ class RequestRecord:
         n_allowed: tokens left by the mask. allowed_mass: their probability before masking: how little the mask
             had to push (1 for a free row).
         top_raw, top_masked: best candidates before and after the mask.
-        tokens: what came out. finish: the finish reason's kind, None while it runs.
+        tokens: what came out. draft: what was offered for verification, each accepted or rejected.
+        finish: the finish reason's kind, None while it runs.
         jump: what a stage wrote into the output before this pass, without sampling it.
     """
 
@@ -84,6 +85,7 @@ class RequestRecord:
     top_raw: list[Candidate] = field(default_factory=list)
     top_masked: list[Candidate] = field(default_factory=list)
     tokens: list[TokenRecord] = field(default_factory=list)
+    draft: list[TokenRecord] = field(default_factory=list)
     finish: str | None = None
     jump: RewriteRecord | None = None
 
@@ -155,10 +157,10 @@ class StepRecord:
         return asdict(self)
 
 
-def count_tokens(origins: Sequence[TokenOrigin]) -> dict[str, int]:
-    """How many tokens came in which way, by the names that results use."""
+def count_tokens(origins: Sequence[TokenOrigin], drafted: int = 0) -> dict[str, int]:
+    """How many tokens came in which way, by the names that results use; `drafted` counts the refused ones too."""
     found = Counter(origins)
     return {
         "sampled": found["sampled"], "jumped": found["jumped"], "forced": found["forced"],
-        "drafted": found["draft_accepted"] + found["draft_rejected"], "accepted": found["draft_accepted"],
+        "drafted": drafted, "accepted": found["draft_accepted"],
     }

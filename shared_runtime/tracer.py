@@ -64,6 +64,14 @@ class Tracer(Protocol):
         """The tokens that a request got; called when they are in its output."""
         ...
 
+    def verified(self, req: Request, draft: Sequence[int], accepted: int) -> None:
+        """A draft was verified: its first `accepted` tokens were taken."""
+        ...
+
+    def synced(self) -> None:
+        """The ranks have agreed on the sampled ids."""
+        ...
+
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
         """The turn is over; returns its record, None when there is no trace."""
         ...
@@ -99,6 +107,12 @@ class NullTracer:
     def emitted(self, req: Request, token_ids: Sequence[int]) -> None:
         """Do nothing."""
 
+    def verified(self, req: Request, draft: Sequence[int], accepted: int) -> None:
+        """Do nothing."""
+
+    def synced(self) -> None:
+        """Do nothing."""
+
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
         """Do nothing; there is no record."""
         return None
@@ -128,6 +142,7 @@ class StepTracer:
         self._events = 0
         self._record = StepRecord(step=0)
         self._by_rid: dict[str, RequestRecord] = {}
+        self._early: dict[str, list[TokenRecord]] = {}
         self._notes: dict[str, RewriteRecord] = {}
         self._last = 0.0
 
@@ -168,6 +183,7 @@ class StepTracer:
                 prefix_hit=row.start if mode == "extend" else 0, sampled=row.samples,
                 state_before=self._describe(row.req))
             record.explain(self._notes.pop(row.req.rid, None))
+            record.tokens = self._early.pop(row.req.rid, [])
             self._by_rid[row.req.rid] = record
             self._record.requests.append(record)
 
@@ -180,6 +196,8 @@ class StepTracer:
         before = torch.softmax(raw, dim=-1)
         allowed = torch.isfinite(logits)
         for index, req in enumerate(batch.sampled):
+            if batch.ahead and batch.ahead[index]:
+                continue  # behind a draft; the record shows the position that is sure to be reached
             record = self._by_rid[req.rid]
             record.n_allowed = int(allowed[index].sum())
             record.allowed_mass = _short(min(1.0, float(before[index][allowed[index]].sum(dtype=torch.float64))))
@@ -189,11 +207,27 @@ class StepTracer:
 
     def emitted(self, req: Request, token_ids: Sequence[int]) -> None:
         """Show the tokens with their origins, and the grammar's state behind them."""
-        record = self._by_rid[req.rid]
         origins = req.origins[len(req.origins) - len(token_ids):]
-        record.tokens += [TokenRecord(token_id, self._text(token_id), origin)
-                          for token_id, origin in zip(token_ids, origins, strict=True)]
-        record.state_after = self._describe(req)
+        shown = [TokenRecord(token_id, self._text(token_id), origin)
+                 for token_id, origin in zip(token_ids, origins, strict=True)]
+        if req.rid in self._by_rid:
+            record = self._by_rid[req.rid]
+            record.tokens += shown
+            record.state_after = self._describe(req)
+        else:  # forced tokens, appended before the pass that reads them
+            self._early[req.rid] = shown
+
+    def verified(self, req: Request, draft: Sequence[int], accepted: int) -> None:
+        """Show the draft, and count it."""
+        self._by_rid[req.rid].draft = [
+            TokenRecord(token_id, self._text(token_id), "draft_accepted" if index < accepted else "draft_rejected")
+            for index, token_id in enumerate(draft)]
+        self._record.spec.drafted += len(draft)
+        self._record.spec.accepted += accepted
+
+    def synced(self) -> None:
+        """Note it."""
+        self._record.tp_token_sync = True
 
     def end(self, queues: Queues, memory: KVMemory) -> StepRecord | None:
         """Complete the record and write it."""

@@ -8,16 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from shared_runtime.attention import PassAttention
+from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.linear import ExactLinear, FastLinear, Linear, LinearFactory, exact_silu
 from shared_runtime.model.rope import RotaryTable, Rotation
+from shared_runtime.model.shard import JoinedLinear, SharedEmbedding, SummedLinear
+
+
+class Embedding(Protocol):
+    """Token ids to vectors."""
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """[T] int64 -> [T, hidden_size]."""
+        ...
+
+
+class WholeEmbedding:
+    """A look-up in one table [vocab, hidden_size]."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Look up."""
+        return F.embedding(ids, self._table)
 
 
 class RMSNorm:
@@ -98,11 +120,12 @@ class Decoder:
         config: its shape.
         width: width of the logits: rows of the embedding, `config.vocab_size`.
         dtype: of weights, activations, keys and values. Logits are float32 always.
+        device: where the weights are.
         exact: a token's logits depend on its request's tokens alone, to the bit.
     """
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, exact: bool,
-                 linear: LinearFactory | None = None) -> None:
+                 linear: LinearFactory | None = None, group: RankGroup | None = None) -> None:
         """Put the layers together around `weights`, without copying them.
 
         Args:
@@ -111,23 +134,21 @@ class Decoder:
                 of one dtype on one device.
             exact: see above.
             linear: makes the linear layers; by default what `exact` asks for.
+            group: the ranks that share the model; config and weights are then this rank's share (`shard`).
         """
         self.config = config
         self.exact = exact
-        self._embedding = weights["model.embed_tokens.weight"]
-        self.dtype = self._embedding.dtype
-        self.width = self._embedding.shape[0]
-        parts = _Parts(config, weights, linear or (ExactLinear if exact else FastLinear), exact)
+        table = weights["model.embed_tokens.weight"]
+        self.dtype, self.device = table.dtype, table.device
+        self.width = config.vocab_size
+        ranks = group or SingleRank()
+        parts = _Parts(config, weights, linear or (ExactLinear if exact else FastLinear), exact, ranks)
+        self._embedding: Embedding = WholeEmbedding(table) if ranks.size == 1 else SharedEmbedding(table, ranks)
         self._layers = [parts.layer(i) for i in range(config.n_layers)]
         self._norm = parts.norm("model.norm")
-        self._head = parts.linear("model.embed_tokens" if config.tied else "lm_head", has_bias=False)
+        self._head = parts.head("model.embed_tokens" if config.tied else "lm_head")
         self._rotary = RotaryTable(config.rope, head_dim=config.head_dim, dtype=self.dtype,
                                    device=self.device)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self._embedding.device
 
     def forward(self, batch: ForwardBatch, attention: PassAttention) -> Tensor:
         """One pass.
@@ -140,7 +161,7 @@ class Decoder:
             [R, width] float32, the logits of the tokens that `batch.logits_index` names, in its order.
         """
         rotation = self._rotary.at(batch.positions, longest=max(batch.seq_lens))
-        x = F.embedding(batch.input_ids, self._embedding)
+        x = self._embedding(batch.input_ids)
         for layer in self._layers:
             x = layer(x, rotation, attention)
         return self._head(self._norm(x[batch.logits_index])).float()
@@ -154,10 +175,20 @@ class _Parts:
     weights: Mapping[str, Tensor]
     factory: LinearFactory
     exact: bool
+    ranks: RankGroup
 
     def linear(self, name: str, *, has_bias: bool) -> Linear:
         bias = self.weights[f"{name}.bias"] if has_bias else None
         return self.factory(self.weights[f"{name}.weight"], bias)
+
+    def summed(self, name: str, *, has_bias: bool) -> Linear:
+        """A layer back to the residual stream; of several ranks only the first adds the bias."""
+        local = self.linear(name, has_bias=has_bias and self.ranks.rank == 0)
+        return local if self.ranks.size == 1 else SummedLinear(local, self.ranks)
+
+    def head(self, name: str) -> Linear:
+        local = self.linear(name, has_bias=False)
+        return local if self.ranks.size == 1 else JoinedLinear(local, self.ranks)
 
     def norm(self, name: str) -> RMSNorm:
         return RMSNorm(self.weights[f"{name}.weight"], self.config.rms_norm_eps)
@@ -175,7 +206,7 @@ class _Parts:
             q_proj=self.linear(f"{name}.q_proj", has_bias=config.qkv_bias),
             k_proj=self.linear(f"{name}.k_proj", has_bias=config.qkv_bias),
             v_proj=self.linear(f"{name}.v_proj", has_bias=config.qkv_bias),
-            o_proj=self.linear(f"{name}.o_proj", has_bias=config.o_bias),
+            o_proj=self.summed(f"{name}.o_proj", has_bias=config.o_bias),
             q_norm=self.norm(f"{name}.q_norm") if config.qk_norm else None,
             k_norm=self.norm(f"{name}.k_norm") if config.qk_norm else None,
             rotates=i not in config.no_rope_layers,
@@ -185,4 +216,4 @@ class _Parts:
         has_bias = self.config.mlp_bias
         return SwiGLU(self.linear(f"{name}.gate_proj", has_bias=has_bias),
                       self.linear(f"{name}.up_proj", has_bias=has_bias),
-                      self.linear(f"{name}.down_proj", has_bias=has_bias), self.exact)
+                      self.summed(f"{name}.down_proj", has_bias=has_bias), self.exact)

@@ -71,6 +71,10 @@ class CopiedFSMPolicy:
         """Nobody leaves the batch."""
         return policy.Requeue()
 
+    def propose(self, req: Request, room: int) -> policy.Proposal:
+        """Nothing: every token is sampled."""
+        return policy.NO_PROPOSAL
+
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """Build each constrained request's Boolean mask and fill -inf, one request after the other.
 

@@ -6,6 +6,7 @@ The stand-in stage takes a request out of the batch once and appends text to its
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from shared_runtime.policy import Requeue
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.schedule_batch import ScheduleBatch
-from shared_runtime.trace import RewriteRecord
+from shared_runtime.trace import RewriteRecord, TokenOrigin
 from tests.conftest import EngineFactory
 
 Append = Callable[[Engine, str], None]
@@ -34,7 +35,7 @@ def _append_once(engine: Engine, text: str, after: int = 2) -> None:
         engine.parts.memory.release(req)
         old, new = list(req.output_ids), req.output_ids + engine.tokenizer.spell(text)
         req.output_ids = new
-        req.origins = [*req.origins, *(["jumped"] * (len(new) - len(old)))]
+        req.origins = [*req.origins, *(cast(list[TokenOrigin], ["jumped"]) * (len(new) - len(old)))]
         assert req.detokenizer is not None
         req.detokenizer.rebuild(new)
         return Requeue([req], {req.rid: RewriteRecord(text, old, list(new), len(old))})

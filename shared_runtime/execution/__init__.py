@@ -1,0 +1,1 @@
+"""Ways to run the loop faster without changing what it says: drafts, overlap, many ranks."""

@@ -1,0 +1,182 @@
+"""Processes that run one model together, and the few ways in which they talk.
+
+Every rank runs the same loop on the same requests. What could differ between them is agreed on here: sums of partial
+products, the pieces of the logits, and decisions that depend on time (which requests have come, which grammars are
+ready).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shared_runtime.errors import EngineStateError
+
+T = TypeVar("T")
+
+
+class RankLostError(EngineStateError):
+    """Another rank was killed, has failed, or did not answer in time."""
+
+
+class RankGroup(Protocol):
+    """The ranks of one tensor-parallel model. Every rank must make the same calls in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """This process's number, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The elementwise sum over all ranks; the same bits on each."""
+        ...
+
+    def join(self, tensor: Tensor) -> Tensor:
+        """[..., n] on each rank -> [..., n * size] on every rank, in rank order."""
+        ...
+
+    def lowest(self, ids: list[int]) -> list[int]:
+        """The elementwise minimum over all ranks: how sampled ids are agreed on."""
+        ...
+
+    def from_first(self, value: T) -> T:
+        """Rank 0's value, on every rank. Only plain data of this project's own making is sent."""
+        ...
+
+    def from_each(self, value: T) -> list[T]:
+        """Every rank's value, in rank order, on every rank."""
+        ...
+
+
+class SingleRank:
+    """One process alone: nothing to agree on."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+    def join(self, tensor: Tensor) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+    def lowest(self, ids: list[int]) -> list[int]:
+        """The ids themselves."""
+        return ids
+
+    def from_first(self, value: T) -> T:
+        """The value itself."""
+        return value
+
+    def from_each(self, value: T) -> list[T]:
+        """A list of the one value."""
+        return [value]
+
+
+@dataclass(slots=True)
+class TorchRankGroup:
+    """`RankGroup` over `torch.distributed`: NCCL for tensors on a GPU, gloo on a CPU and for everything else.
+
+    Attributes:
+        device: where tensors live.
+        control: a gloo group, for decisions; equals the default group on a CPU.
+    """
+
+    device: torch.device
+    control: dist.ProcessGroup
+
+    @classmethod
+    def connect(cls, device: torch.device, *, rank: int, size: int, address: str,
+                timeout_s: float = 60.0) -> TorchRankGroup:
+        """Meet the other ranks.
+
+        Args:
+            device: where tensors live. rank, size: of this process. address: `tcp://host:port` or `file:///path`.
+            timeout_s: a rank that does not answer for so long ends the others with an error: no rank waits for
+                ever for one that was killed or has lost its way.
+
+        Raises:
+            EngineStateError: the others did not come.
+        """
+        timeout = datetime.timedelta(seconds=timeout_s)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        try:
+            dist.init_process_group(backend, init_method=address, rank=rank, world_size=size, timeout=timeout)
+            control = dist.new_group(backend="gloo", timeout=timeout) if backend == "nccl" else dist.group.WORLD
+        except (RuntimeError, ValueError) as error:
+            raise EngineStateError(f"rank {rank} of {size} could not meet the others: {error}",
+                                   where=address) from error
+        if control is None:
+            raise EngineStateError(f"rank {rank} is not in its own group", where=address)
+        return cls(device, control)
+
+    @property
+    def rank(self) -> int:
+        """This process's number."""
+        return dist.get_rank()
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return dist.get_world_size()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """All-reduce, in place on a tensor that nobody else uses."""
+        whole = tensor.contiguous()
+        with self._talking():
+            dist.all_reduce(whole)
+        return whole
+
+    def join(self, tensor: Tensor) -> Tensor:
+        """All-gather along the last dimension."""
+        pieces = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.size)]
+        with self._talking():
+            dist.all_gather(pieces, tensor.contiguous())
+        return torch.cat(pieces, dim=-1)
+
+    def lowest(self, ids: list[int]) -> list[int]:
+        """All-reduce with MIN: any rule that all ranks can compute would do; upstream took this one (#3060)."""
+        agreed = torch.tensor(ids, dtype=torch.int64)
+        with self._talking():
+            dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=self.control)
+        return agreed.tolist()
+
+    def from_first(self, value: T) -> T:
+        """Broadcast from rank 0."""
+        box: list[T] = [value]
+        with self._talking():
+            dist.broadcast_object_list(box, src=0, group=self.control)
+        return box[0]
+
+    def from_each(self, value: T) -> list[T]:
+        """All-gather of objects."""
+        boxes: list[T] = [value] * self.size
+        with self._talking():
+            dist.all_gather_object(boxes, value, group=self.control)
+        return boxes
+
+    def leave(self) -> None:
+        """Part from the others; they must be done too."""
+        dist.destroy_process_group()
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # what torch raises when the other end is gone, or silent for too long
+            raise RankLostError(f"rank {self.rank} lost the others: {str(error).splitlines()[0]}", where="ranks",
+                                fix="look at what the other ranks printed, and start all of them again") from error
