@@ -108,6 +108,10 @@ class JumpForwardPolicy:
         if req.detokenizer is not None:
             req.detokenizer.rebuild(note.new_ids)
 
+    def propose(self, req: Request, room: int) -> policy.Proposal:
+        """Nothing: every token is sampled."""
+        return policy.NO_PROPOSAL
+
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """Build each constrained request's Boolean mask and fill -inf, one request after the other.
 

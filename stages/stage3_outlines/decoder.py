@@ -126,6 +126,10 @@ class OutlinesPolicy:
             at = end
         return origins
 
+    def propose(self, req: Request, room: int) -> policy.Proposal:
+        """Nothing: every token is sampled."""
+        return policy.NO_PROPOSAL
+
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """Forbid in one go what the requests of this very batch may not say next.
 

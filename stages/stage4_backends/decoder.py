@@ -98,6 +98,10 @@ class BackendsPolicy:
         if req.detokenizer is not None:
             req.detokenizer.rebuild(note.new_ids)
 
+    def propose(self, req: Request, room: int) -> policy.Proposal:
+        """Nothing: every token is sampled."""
+        return policy.NO_PROPOSAL
+
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """One packed mask, filled row by row, moved once, applied to all rows at once.
 

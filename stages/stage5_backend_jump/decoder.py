@@ -17,7 +17,7 @@ from shared_runtime.schedule_batch import ScheduleBatch
 from stages import first_stage_with
 
 from .base_grammar_backend import REGISTRY, BaseGrammarBackend, BaseGrammarObject
-from .grammar_manager import GrammarManager, RankGroup
+from .grammar_manager import GrammarManager
 from .reasoner_grammar_backend import ReasonerGrammarBackend, ReasonerGrammarObject
 from .utils import MaskBuffer
 
@@ -30,14 +30,14 @@ class GrammarManagerPolicy:
         manager: cache and compile queue.
     """
 
-    def __init__(self, context: policy.StageContext, group: RankGroup | None = None) -> None:
+    def __init__(self, context: policy.StageContext) -> None:
         self._context = context
         name = context.backend or STAGE.capabilities.backends[0]
         self.backend: BaseGrammarBackend = REGISTRY.create(name, context)
         if context.options.think_end is not None:
             end_id = think_end_id(context.tokenizer, context.options.think_end)
             self.backend = ReasonerGrammarBackend(context, self.backend, end_id)
-        self.manager = GrammarManager(self.backend, context.limits, group)
+        self.manager = GrammarManager(self.backend, context.limits, context.ranks)
         self._masks = MaskBuffer(context.vocabulary.width, context.device)
         self._watch = MaskWatch(context.limits, context.vocabulary)
 
@@ -54,6 +54,10 @@ class GrammarManagerPolicy:
     def before_decode(self, batch: ScheduleBatch) -> policy.Requeue:
         """Nobody leaves the batch any more: 935cda944b (#4032) took jump-forward out of the scheduler."""
         return policy.Requeue()
+
+    def propose(self, req: Request, room: int) -> policy.Proposal:
+        """Nothing: every token is sampled."""
+        return policy.NO_PROPOSAL
 
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """One packed mask for the batch: filled by the backend's own batch call, moved once, applied by one kernel.

@@ -18,6 +18,7 @@ from shared_runtime.constrain.failures import compile_outcome
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError, RequestError
+from shared_runtime.execution.rank_group import SingleRank
 from shared_runtime.request import Request
 
 from .base_grammar_backend import BaseGrammarBackend, Compiled, InvalidGrammarObject
@@ -38,19 +39,14 @@ class Decision:
 
 
 class RankGroup(Protocol):
-    """The ranks that must admit the same requests in the same turn. Each holds the same queue in the same order."""
+    """The ranks that must admit the same requests in the same turn. Each holds the same queue in the same order.
 
-    def all_gather(self, mine: Decision) -> Sequence[Decision]:
+    All that this file asks of `shared_runtime.execution.rank_group.RankGroup`.
+    """
+
+    def from_each(self, value: Decision) -> Sequence[Decision]:
         """Every rank's decision, in rank order; returns on all ranks or on none."""
         ...
-
-
-class SingleRank:
-    """A group of one."""
-
-    def all_gather(self, mine: Decision) -> Sequence[Decision]:
-        """Its own."""
-        return [mine]
 
 
 def agree(gathered: Sequence[Decision]) -> Decision:
@@ -131,7 +127,7 @@ class GrammarManager:
         """Requests whose grammar is there, or has failed, on every rank; in the order they arrived. Never blocks."""
         if not self._pending:
             return []
-        agreed = agree(self._group.all_gather(self._local_decision()))
+        agreed = agree(self._group.from_each(self._local_decision()))
         settled: list[tuple[Request, policy.Admission]] = []
         for pending in [one for key, one in self._pending.items() if key in agreed.ready or key in agreed.failed]:
             key = pending.key

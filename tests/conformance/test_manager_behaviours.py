@@ -129,8 +129,8 @@ class OneOfTwo:
     ranks: ThreadRanks
     number: int
 
-    def all_gather(self, mine: Decision) -> list[Decision]:
-        self.ranks.slots[self.number] = mine
+    def from_each(self, value: Decision) -> list[Decision]:
+        self.ranks.slots[self.number] = value
         self.ranks.barrier.wait(20)
         gathered = list(self.ranks.slots)
         self.ranks.barrier.wait(20)

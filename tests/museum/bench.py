@@ -121,7 +121,7 @@ class Bench:
         parts = engine.parts
         policy = build(replace(self.context(), memory=parts.memory))
         engine.scheduler = Scheduler(engine.config, engine.tokenizer.vocabulary, parts.runner, parts.memory, policy,
-                                     parts.tracer)
+                                     parts.tracer, parts.ranks)
         return engine
 
     def context(self, vocabulary: Vocabulary | None = None, **options: object) -> StageContext:

@@ -95,9 +95,9 @@ class FakeRanks:
     first: bool = True
     asked: list[Decision] = field(default_factory=list)
 
-    def all_gather(self, mine: Decision) -> Sequence[Decision]:
-        self.asked.append(mine)
-        return [mine, self.other] if self.first else [self.other, mine]
+    def from_each(self, value: Decision) -> Sequence[Decision]:
+        self.asked.append(value)
+        return [value, self.other] if self.first else [self.other, value]
 
 
 def context_over(vocabulary: Vocabulary, tokenizer: Tokenizer, *, backend: str | None = None,

@@ -13,9 +13,9 @@ from tests.museum.jumps import THREE_AND_SIX, ask
 Count = Callable[[Sequence[TokenOrigin]], dict[str, int]]
 
 
-def one_counter(origins: Sequence[TokenOrigin]) -> dict[str, int]:
+def one_counter(origins: Sequence[TokenOrigin], drafted: int = 0) -> dict[str, int]:
     """Specimen of `count_tokens`: a completion has so many tokens."""
-    return count_tokens(["sampled"] * len(origins))
+    return count_tokens(["sampled"] * len(origins), drafted)
 
 
 def sampled_tokens_are_counted_apart(count: Count, bench: Bench) -> None:

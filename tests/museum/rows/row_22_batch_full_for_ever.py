@@ -5,6 +5,7 @@ from __future__ import annotations
 from shared_runtime import scheduler
 from shared_runtime.batch_builder import BatchBuilder
 from shared_runtime.config import EngineConfig
+from shared_runtime.finisher import Finisher
 from shared_runtime.queues import Queues
 from shared_runtime.request import Request
 from shared_runtime.sampling_params import SamplingParams
@@ -44,7 +45,7 @@ def who_waits_is_admitted_when_there_is_room(builder_class: type[BatchBuilder], 
     """Room for two, three wait; the two that run are taken out of their batch and wait again."""
     queues, kv = Queues(WaitingQueue("fcfs")), memory()
     builder = builder_class(EngineConfig(max_running_requests=2), kv, queues, CopiedFSMPolicy(bench.context()),
-                            NullTracer())
+                            Finisher(bench.context().vocabulary), NullTracer())
     for rid in ("first", "second", "third"):
         queues.waiting.append(request(rid=rid, prompt_ids=[5, 6], sampling=SamplingParams(max_new_tokens=4)))
     batch = builder.next_batch()

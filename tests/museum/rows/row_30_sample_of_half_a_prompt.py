@@ -6,6 +6,7 @@ from shared_runtime import scheduler
 from shared_runtime.batch_builder import BatchBuilder
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
+from shared_runtime.finisher import Finisher
 from shared_runtime.queues import Queues
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.schedule_batch import ScheduleBatch
@@ -32,7 +33,8 @@ def only_the_last_chunk_gets_a_token(builder_class: type[BatchBuilder], bench: B
     """A prompt of eight tokens in chunks of three."""
     queues, kv = Queues(WaitingQueue("fcfs")), memory()
     config = EngineConfig(chunked_prefill_size=3)
-    builder = builder_class(config, kv, queues, CopiedFSMPolicy(bench.context()), NullTracer())
+    builder = builder_class(config, kv, queues, CopiedFSMPolicy(bench.context()),
+                            Finisher(bench.context().vocabulary), NullTracer())
     req = request(prompt_ids=range(10, 18), sampling=SamplingParams(max_new_tokens=4))
     queues.waiting.append(req)
     samples = 0

@@ -29,9 +29,9 @@ class PollsItsOwn(GrammarManager):
 class Alone:
     """A group that asks nobody."""
 
-    def all_gather(self, mine: Decision) -> Sequence[Decision]:
+    def from_each(self, value: Decision) -> Sequence[Decision]:
         """What this rank sees."""
-        return [mine]
+        return [value]
 
 
 @dataclass
@@ -56,9 +56,9 @@ class FakeRank:
     ranks: FakeRanks
     rank: int
 
-    def all_gather(self, mine: Decision) -> Sequence[Decision]:
+    def from_each(self, value: Decision) -> Sequence[Decision]:
         """Everybody's, once everybody is there."""
-        self.ranks.decisions[self.rank] = mine
+        self.ranks.decisions[self.rank] = value
         self.ranks.barrier.wait()
         gathered = [self.ranks.decisions[rank] for rank in range(self.ranks.size)]
         self.ranks.barrier.wait()

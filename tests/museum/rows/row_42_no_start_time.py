@@ -49,7 +49,7 @@ def every_request_has_a_queue_time(scheduler_class: type[Scheduler], bench: Benc
     engine = bench.engine(1)
     policy = CompilesLater(bench.context())
     loop = scheduler_class(engine.config, engine.tokenizer.vocabulary, engine.parts.runner, engine.parts.memory, policy,
-                           engine.parts.tracer)
+                           engine.parts.tracer, engine.parts.ranks)
     bound, free = request(Constraint.regex("[0-9]"), rid="bound"), request(rid="free")
     for req in (bound, free):
         loop.add(req)

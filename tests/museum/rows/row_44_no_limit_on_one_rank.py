@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarTimeoutError
+from shared_runtime.execution.rank_group import SingleRank
 from shared_runtime.policy import AdmitState, GrammarLimits
 from stages.stage5_backend_jump import decoder
 from stages.stage5_backend_jump.base_grammar_backend import BaseGrammarBackend
@@ -25,7 +26,7 @@ class LimitForSeveralRanks(GrammarManager):
 
     def __init__(self, backend: BaseGrammarBackend | None, limits: GrammarLimits, group: RankGroup | None = None, *,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        if group is None:
+        if group is None or isinstance(group, SingleRank):
             limits = replace(limits, compile_timeout=math.inf)
         super().__init__(backend, limits, group, clock=clock)
 
