@@ -14,8 +14,8 @@ from shared_runtime.vocabulary import Vocabulary
 class Finisher:
     """Appends a pass's tokens to a request and decides, after each one, whether it ends there.
 
-    The order is part of the contract: stop token, end of the grammar, stop string, length. So a stop token that is
-    also the last one allowed counts as `stop`, and nothing behind an end is emitted.
+    The order is part of the contract: stop token, stop string, end of the grammar, length. So a stop string that comes
+    with the grammar's last token is named in `matched`, and an answer that ends at its limit has not hit it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -185,7 +185,7 @@ class Scheduler:
                 metrics.forward_passes += 1
                 if metrics.admitted is None:
                     metrics.admitted = now
-                    metrics.cached_tokens = min(row.start, metrics.prompt_tokens)
+                    metrics.cached_tokens = row.start
             self._tracer.scheduled(batch)
         self._tracer.phase("schedule")
         return batch

@@ -64,6 +64,7 @@ def test_cancelling_a_task_aborts_its_request_and_leaves_the_others(tiny_model: 
             assert (await other)[0].finish_reason == "length"
             again = await engine.generate("z", sampling=PARAMS)
             assert again[0].finish_reason == "length"
+            assert not engine._engine.has_work, "the cancelled request is still running"
 
     _run(body())
 
