@@ -146,6 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reader of the output went away.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`): what is said then goes nowhere
+            setattr(sys, name, os.fdopen(os.dup2(os.open(os.devnull, os.O_WRONLY), number), "w"))
     tolerate_any_text(sys.stdout)
     tolerate_any_text(sys.stderr)
     try:
@@ -164,11 +167,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "unexpected extra argument" in message:
             message += "; put quotes around a prompt of several words"
         return _fail({"type": "UsageError", "message": message, "offset": None}, error.exit_code, words)
-    except (BrokenPipeError, SystemExit):
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            return _fail({"type": type(error).__name__, "offset": None,
+                          "message": f"cannot write the output: {error.strerror}"}, REQUEST_ERROR, words)
+        return _reader_gone()
+    except SystemExit:
         # A broken pipe inside a command comes out of typer as SystemExit, and nothing else does in this mode.
-        # Python flushes standard output once more while it ends; that must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE
+        return _reader_gone()
+
+
+def _reader_gone() -> int:
+    """Nobody reads the output any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes it once more while it ends; that must not fail again
+    return READER_GONE
 
 
 def _help_of(words: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -20,16 +20,37 @@ Item = StreamEvent | BaseException
 
 
 @dataclass(slots=True)
-class _Subscriber:
-    """Where a request's events go: a queue that lives in its owner's event loop."""
+class _Caller:
+    """One `stream` call: its event loop, the ids it was given, and the queue its events go to."""
 
     loop: asyncio.AbstractEventLoop
+    accepted: asyncio.Future[list[str]]
     events: asyncio.Queue[Item]
 
-    def send(self, item: Item) -> None:
-        """Hand over from the engine's thread; an owner whose loop is gone wants nothing any more."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.events.put_nowait, item)
+    def tell(self, what: Callable[[], object]) -> bool:
+        """Do something in the caller's loop; False when the loop is gone, and nobody waits any more."""
+        try:
+            self.loop.call_soon_threadsafe(what)
+        except RuntimeError:  # closed; asking before would leave a moment in which it closes
+            return False
+        return True
+
+    def send(self, item: Item) -> bool:
+        """Hand over an event or an error."""
+        return self.tell(lambda: self.events.put_nowait(item))
+
+    def refuse(self, error: BaseException) -> None:
+        """The request was not taken, or the engine has ended."""
+        self.tell(lambda: None if self.accepted.done() else self.accepted.set_exception(error))
+        self.send(error)
+
+
+@dataclass(slots=True)
+class _Command:
+    """Something for the engine's thread to do, and whom to tell when it will not be done."""
+
+    do: Callable[[], None]
+    caller: _Caller | None = None
 
 
 class AsyncEngine:
@@ -42,9 +63,10 @@ class AsyncEngine:
 
     def __init__(self, config: EngineConfig | None = None, *, progress: Progress | None = None) -> None:
         self._engine = Engine(config, progress=progress)
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._subscribers: dict[str, _Subscriber] = {}
-        self._failure: BaseException | None = None
+        self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
+        self._callers: dict[str, _Caller] = {}
+        self._lock = threading.Lock()  # between "is it open?" and putting a command in, nothing may close it
+        self._ended: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="jumpforward-engine", daemon=True)
         self._thread.start()
 
@@ -77,13 +99,13 @@ class AsyncEngine:
             RequestError: at the first step, when it was refused.
             EngineStateError: the engine is closed, or its loop failed.
         """
-        subscriber = _Subscriber(asyncio.get_running_loop(), asyncio.Queue())
-        accepted: asyncio.Future[list[str]] = subscriber.loop.create_future()
-        self._send(lambda: self._add(subscriber, accepted, prompt, messages, sampling, constraint))
-        open_rids = set(await accepted)
+        loop = asyncio.get_running_loop()
+        caller = _Caller(loop, loop.create_future(), asyncio.Queue())
+        self._send(_Command(lambda: self._add(caller, prompt, messages, sampling, constraint), caller))
+        open_rids = set(await caller.accepted)
         try:
             while open_rids:
-                item = await subscriber.events.get()
+                item = await caller.events.get()
                 if isinstance(item, BaseException):
                     open_rids.clear()
                     raise item
@@ -91,8 +113,8 @@ class AsyncEngine:
                     open_rids.discard(item.rid)
                 yield item
         finally:
-            if open_rids:
-                self._send(lambda: self._abort(open_rids))
+            if open_rids and self._ended is None:
+                self._send(_Command(lambda: self._abort(open_rids)))
 
     def close(self) -> None:
         """Abort what runs, end the thread, close the engine. Closing twice is closing once."""
@@ -109,9 +131,9 @@ class AsyncEngine:
                     self._engine.step()
                     self._publish()
         except BaseException as error:  # whatever ends the loop must reach those who wait for it
-            self._fail(error)
+            self._end(error)
         else:
-            self._fail(EngineStateError("the engine was closed while the request ran", where="engine"))
+            self._end(EngineStateError("the engine was closed while the request ran", where="engine"))
 
     def _obey(self) -> bool:
         """Carry out what callers asked; wait for the next command when there is nothing else to do."""
@@ -122,55 +144,61 @@ class AsyncEngine:
                 return True
             if command is None:
                 return False
-            command()
+            command.do()
 
-    def _add(self, subscriber: _Subscriber, accepted: asyncio.Future[list[str]], prompt: str | None,
-             messages: Sequence[Message] | None, sampling: SamplingParams | None,
-             constraint: Constraint | None) -> None:
+    def _add(self, caller: _Caller, prompt: str | None, messages: Sequence[Message] | None,
+             sampling: SamplingParams | None, constraint: Constraint | None) -> None:
         try:
             rids = self._engine.add_request(prompt, messages=messages, sampling=sampling, constraint=constraint)
-        except Exception as error:
-            self._reply(subscriber, accepted, error)
+        except Exception as error:  # this caller's, whatever it is
+            caller.refuse(error)
             return
-        self._subscribers.update(dict.fromkeys(rids, subscriber))
-        self._reply(subscriber, accepted, rids)
+        self._callers.update(dict.fromkeys(rids, caller))
 
-    def _reply(self, subscriber: _Subscriber, accepted: asyncio.Future[list[str]],
-               answer: list[str] | Exception) -> None:
-        def settle() -> None:
-            if accepted.cancelled():
-                if isinstance(answer, list):
-                    self._send(lambda: self._abort(answer))
-            elif isinstance(answer, list):
-                accepted.set_result(answer)
+        def accept() -> None:
+            if caller.accepted.cancelled():
+                self._send(_Command(lambda: self._abort(rids)))
             else:
-                accepted.set_exception(answer)
+                caller.accepted.set_result(rids)
 
-        subscriber.loop.call_soon_threadsafe(settle)
+        if not caller.tell(accept):
+            self._abort(rids)
 
-    def _abort(self, rids: Sequence[str] | set[str]) -> None:
+    def _abort(self, rids: Collection[str]) -> None:
         for rid in rids:
-            if self._subscribers.pop(rid, None) is not None:
+            if self._callers.pop(rid, None) is not None:
                 self._engine.abort(rid)
 
     def _publish(self) -> None:
+        gone: list[str] = []
         for event in self._engine.take_events():
-            subscriber = self._subscribers.get(event.rid)
+            caller = self._callers.get(event.rid)
             if event.finished:
-                self._subscribers.pop(event.rid, None)
-            if subscriber is not None:
-                subscriber.send(event)
+                self._callers.pop(event.rid, None)
+            if caller is not None and not caller.send(event) and not event.finished:
+                gone.append(event.rid)
+        self._abort(gone)
 
-    def _fail(self, error: BaseException) -> None:
-        self._failure = error
-        for subscriber in {id(each): each for each in self._subscribers.values()}.values():
-            subscriber.send(error)
-        self._subscribers.clear()
+    def _end(self, error: BaseException) -> None:
+        """The loop is over: nobody may put a command in any more, and whoever waits is told."""
+        with self._lock:
+            self._ended = error
+        for caller in {id(each): each for each in self._callers.values()}.values():
+            caller.refuse(error)
+        self._callers.clear()
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            if command is not None and command.caller is not None:
+                command.caller.refuse(error)
 
     # on the callers' threads
 
-    def _send(self, command: Callable[[], None]) -> None:
-        if not self._thread.is_alive():
-            raise EngineStateError("the engine's loop has ended", where="engine",
-                                   fix=f"make a new one ({self._failure})")
-        self._commands.put(command)
+    def _send(self, command: _Command) -> None:
+        with self._lock:
+            if self._ended is not None:
+                raise EngineStateError("the engine's loop has ended", where="engine",
+                                       fix=f"make a new one ({self._ended})")
+            self._commands.put(command)

@@ -19,6 +19,10 @@ from shared_runtime.waiting_queue import NewTokenEstimator
 class BatchBuilder:
     """Builds an EXTEND batch if any request fits, else a DECODE batch.
 
+    Attributes:
+        estimator: how much memory to keep for what is still to be written.
+        unsettled: rows whose slots are taken and not booked yet; the scheduler clears it when they are.
+
     Invariant it lives on: a request is admitted by the engine only if its prompt and `max_new_tokens` fit into the
     whole pool. So a request that is alone always fits, and there is always a way on.
     """
@@ -32,9 +36,11 @@ class BatchBuilder:
         self._finisher = finisher
         self._tracer = tracer
         self.estimator = NewTokenEstimator(config.new_token_ratio)
+        self.unsettled: list[BatchRow] = []
 
     def next_batch(self) -> ScheduleBatch | None:
         """The batch of this turn, its slots taken; None when nothing can run."""
+        self.unsettled = []
         return self._extend() or self._decode()
 
     def _extend(self) -> ScheduleBatch | None:
@@ -84,8 +90,10 @@ class BatchBuilder:
         self._memory.write(req, slots)
         end = req.kv_len + count
         unscored = req.unscored_from
-        return BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
-                        samples=end == req.total_len, scores_from=None if unscored is None else unscored - 1)
+        row = BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
+                       samples=end == req.total_len, scores_from=None if unscored is None else unscored - 1)
+        self.unsettled.append(row)
+        return row
 
     def _decode(self) -> ScheduleBatch | None:
         queues = self._queues
@@ -131,8 +139,10 @@ class BatchBuilder:
         if slots is None:
             raise AssertionError("room was checked before")
         self._memory.write(req, slots)
-        return BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
-                        scores_from=None if req.unscored_from is None else req.unscored_from - 1)
+        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                       scores_from=None if req.unscored_from is None else req.unscored_from - 1)
+        self.unsettled.append(row)
+        return row
 
     def retract(self, req: Request) -> None:
         """Put a request back into the queue. It keeps its output and its grammar's state; only memory is lost."""

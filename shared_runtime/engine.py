@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+import torch
+
 from shared_runtime.assembly import EngineParts, assemble
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
@@ -78,7 +80,7 @@ class Engine:
             RequestError: it cannot be served; nothing was added. What is wrong with a constraint shows later, in
                 the result: finding out may take a compile.
         """
-        return self.submit(Ask(prompt, messages, prompt_ids, sampling, constraint), rid or self._factory.new_rid())
+        return self.submit(Ask(prompt, messages, prompt_ids, sampling, constraint), rid or self._new_rid())
 
     def submit(self, ask: Ask, rid: str) -> list[str]:
         """`add_request` of an `Ask`, under a given id.
@@ -99,9 +101,12 @@ class Engine:
     def step(self) -> StepRecord | None:
         """One turn of the loop; its record when the engine has a trace."""
         self._check_open()
-        record = self.scheduler.step()
-        for req in self.scheduler.take_ended():
-            self._results[req.rid] = result_of(req, self._live[req.rid].index)
+        try:
+            record = self.scheduler.step()
+        except BaseException:
+            self._collect()  # what the failed turn has ended
+            raise
+        self._collect()
         return record
 
     @property
@@ -154,12 +159,12 @@ class Engine:
         """
         results: dict[str, Result | None] = {}
         for ask in pair_up(prompts, messages, sampling, constraint):
-            rid = self._factory.new_rid()
+            rid = self._new_rid()
             try:
                 results.update(dict.fromkeys(self.submit(ask, rid)))
             except JumpforwardError as error:
                 results[rid] = refused(rid, ask.prompt or "", error)
-        self._run({rid for rid, result in results.items() if result is None})
+        self._run([rid for rid, result in results.items() if result is None])
         return [result or self._take(rid) for rid, result in results.items()]
 
     def generate_one(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
@@ -170,7 +175,7 @@ class Engine:
             JumpforwardError: what ended it, when it could not be served.
         """
         names = self.add_request(prompt, messages=messages, sampling=sampling, constraint=constraint)
-        self._run(set(names))
+        self._run(names)
         first, *_ = [self._take(name) for name in names]
         if first.error is not None:
             raise first.error
@@ -195,10 +200,7 @@ class Engine:
                             raise event.result.error
                     yield event
         finally:
-            for name in names:
-                self.abort(name)
-            self._run(names)
-            self.take_events(names)
+            self._forget(names)
 
     def check_integrity(self) -> None:
         """Prove that the KV pool's books balance.
@@ -217,9 +219,35 @@ class Engine:
     # inside
 
     def _run(self, rids: Collection[str]) -> None:
-        """Turn the loop until `rids` have ended."""
-        while any(rid not in self._results for rid in rids):
-            self.step()
+        """Turn the loop until `rids` have ended; when a turn fails, they end with it."""
+        try:
+            while any(rid not in self._results for rid in rids):
+                self.step()
+        except BaseException:
+            self._forget(rids)
+            raise
+
+    def _forget(self, rids: Collection[str]) -> None:
+        """Nobody waits for `rids` any more: end them now, and keep nothing of them."""
+        for rid in rids:
+            live = self._live.pop(rid, None)
+            if live is not None:
+                self.scheduler.abort(live.req)
+            self._results.pop(rid, None)
+        with torch.inference_mode():
+            self.scheduler.carry_out_aborts()
+        self._collect()
+
+    def _collect(self) -> None:
+        for req in self.scheduler.take_ended():
+            if req.rid in self._live:
+                self._results[req.rid] = result_of(req, self._live[req.rid].index)
+
+    def _new_rid(self) -> str:
+        rid = self._factory.new_rid()
+        while any(name == rid or name.startswith(f"{rid}/") for name in self._live):
+            rid = self._factory.new_rid()  # a caller has chosen this one
+        return rid
 
     def _take(self, rid: str) -> Result:
         del self._live[rid]

@@ -88,6 +88,8 @@ class Finisher:
         if req.detokenizer is not None:
             req.unsent += req.detokenizer.push(token_id)
             if req.detokenizer.matched_stop is not None:
+                if req.has_grammar and not terminated:
+                    req.warnings.append("a stop string ended the answer, which the constraint may not have completed")
                 return FinishReason("stop", matched=req.detokenizer.matched_stop)
         if terminated:
             return FinishReason("stop")

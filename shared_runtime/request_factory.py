@@ -41,6 +41,7 @@ class RequestFactory:
         self._pool = config.kv_pool_tokens
         self._think_end = config.options.think_end
         self._tokenizer = tokenizer
+        self._longest_token = max(map(len, tokenizer.vocabulary.token_bytes))
         self._seeds = random.Random(config.seed)
         self._count = 0
 
@@ -82,15 +83,23 @@ class RequestFactory:
         """Text and ids of what was asked."""
         if sum(given is not None for given in (ask.prompt, ask.messages, ask.prompt_ids)) != 1:
             raise RequestError("give exactly one of prompt, messages and prompt_ids", where="prompt")
+        _check_type("prompt", ask.prompt, str, "give text")
         if ask.messages is not None:
             ids = self._tokenizer.apply_chat(ask.messages)
         elif ask.prompt_ids is not None:
             ids, width = list(ask.prompt_ids), len(self._tokenizer.vocabulary)
+            for token_id in ids:
+                _check_type("prompt_ids", token_id, int, "give whole numbers")
             unknown = [token_id for token_id in ids if not 0 <= token_id < width]
             if unknown:
-                raise RequestError(f"token id {unknown[0]} is not in the vocabulary of {width}", where="prompt_ids")
+                raise RequestError(f"token id {unknown[0]!r} is not in the vocabulary of {width}", where="prompt_ids")
         else:
-            ids = self._tokenizer.encode_prompt(ask.prompt or "")
+            text = ask.prompt or ""
+            most = self._context * self._longest_token
+            if len(text) > most:  # before it is encoded, which takes seconds for a few megabytes
+                raise RequestError(f"{len(text)} characters are more than {self._context} tokens of context can hold",
+                                   where="prompt", fix="shorten it")
+            ids = self._tokenizer.encode_prompt(text)
         if not ids:
             raise RequestError("the prompt is empty", where="prompt", fix="give at least one token to start from")
         return (self._tokenizer.decode(ids) if ask.prompt is None else ask.prompt), ids

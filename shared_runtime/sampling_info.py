@@ -175,7 +175,7 @@ class SamplingInfo:
                 early.add(row, vocabulary.stop_ids | extra_ids)
                 self.kept_until[row] = params.min_new_tokens
             elif params.ignore_eos and req.has_grammar:
-                early.add(row, vocabulary.stop_ids)
+                early.add(row, vocabulary.stop_ids - extra_ids)
         self.extra_stops, self.early_stops = extra.build(device), early.build(device)
 
 

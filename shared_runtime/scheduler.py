@@ -15,14 +15,14 @@ from torch import Tensor
 
 from shared_runtime.batch_builder import BatchBuilder
 from shared_runtime.config import EngineConfig
-from shared_runtime.errors import RequestError
+from shared_runtime.errors import EngineStateError, RequestError
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.logprobs import raw_logprobs, sampled_logprobs
 from shared_runtime.model_runner import ModelRunner
-from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy
+from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy, rejected
 from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
 from shared_runtime.sampler import SampleOutput, Sampler
@@ -48,11 +48,10 @@ class LoopCounts:
 
 @dataclass(slots=True)
 class Support:
-    """What step 6 hands on: how to choose, and the logits before and after it where somebody wants to see them."""
+    """What step 6 hands on: how to choose, and the raw logits where somebody wants to see them."""
 
     info: SamplingInfo
     raw: Tensor | None
-    masked: Tensor | None
 
 
 class Scheduler:
@@ -98,7 +97,21 @@ class Scheduler:
     def step(self) -> StepRecord | None:
         """One turn of the loop; returns its record when there is a trace."""
         with torch.inference_mode():  # here and not at import: the mode belongs to the thread that runs the turn
-            return self._turn()
+            try:
+                return self._turn()
+            except BaseException as error:
+                self._give_up(error)
+                raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """A turn has failed, or was interrupted: its requests end, their memory comes back, the others can go on."""
+        reason = EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
+        for row in self._builder.unsettled:
+            if row.req.kv_len == row.start:
+                self.memory.pool.free(row.slots)
+            if row.req not in self._ended:
+                self._end(row.req, FinishReason("error", error=reason))
+        self._builder.unsettled = []
 
     def _turn(self) -> StepRecord | None:
         self._tracer.begin()
@@ -114,26 +127,36 @@ class Scheduler:
                 support = self._constrain(logits, batch)
                 runs = self._sample(logits, batch, support)
                 accepted = self._accept(batch, runs)
-                self._finish(support, runs, accepted)
+                self._finish(logits, support, runs, accepted)
             self._settle(batch, runs)
         return self._record()
 
     # 1
     def _intake(self) -> None:
+        self.carry_out_aborts()
         arrived, self._arrived = self._arrived, []
         for req in arrived:
             self._admitted(req, self._admit(req))
+        self._tracer.phase("intake")
+
+    def carry_out_aborts(self) -> None:
+        """End what is to be aborted, now: also what has just arrived, which is then never compiled."""
         aborted, self._aborted = self._aborted, []
         for req in aborted:
+            if req in self._arrived:
+                self._arrived.remove(req)
             if not req.finished:
                 self._policy.cancel(req.rid)
                 self._end(req, FinishReason("abort"))
-        self._tracer.phase("intake")
 
     def _admit(self, req: Request) -> Admission:
         if not req.has_grammar:
             return Admission(AdmitState.READY)
-        admission = self._policy.admit(req)
+        try:
+            admission = self._policy.admit(req)
+        except Exception as error:  # a defect of the stage: it must not take the requests that came with this one
+            admission = rejected(EngineStateError(f"the stage failed: {type(error).__name__}: {error}",
+                                                  where=f"request {req.rid}"))
         if admission.state is not AdmitState.COMPILING:
             req.metrics.compile_s = time.perf_counter() - req.metrics.arrival
         return admission
@@ -234,7 +257,7 @@ class Scheduler:
         self._tracer.event("mask_ready")
         self._tracer.masked(batch, raw, logits, filled)
         self._tracer.phase("constrain")
-        return Support(info, raw, None if raw is None else logits.clone())
+        return Support(info, raw)
 
     # 7
     def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
@@ -281,15 +304,17 @@ class Scheduler:
         return accepted
 
     # 9
-    def _finish(self, support: Support, runs: Sequence[Run], accepted: Sequence[AcceptResult]) -> None:
+    def _finish(self, logits: Tensor, support: Support, runs: Sequence[Run],
+                accepted: Sequence[AcceptResult]) -> None:
+        """Append the tokens; `logits` are now those that were sampled from, stop tokens settled."""
         now = time.perf_counter()
         for run, result in zip(runs, accepted, strict=True):
             req, metrics = run.req, run.req.metrics
             emitted = self._finisher.emit(req, run.token_ids, result, run.origins)
             run.emitted = len(emitted)
-            if support.raw is not None and support.masked is not None and req.sampling.wants_logprobs:
+            if support.raw is not None and req.sampling.wants_logprobs:
                 rows = slice(run.first_row, run.first_row + len(emitted))
-                req.logprobs += sampled_logprobs(support.raw[rows, :len(self._vocabulary)], support.masked[rows],
+                req.logprobs += sampled_logprobs(support.raw[rows, :len(self._vocabulary)], logits[rows],
                                                  emitted, req.sampling.top_logprobs)
             metrics.sampled_tokens += 1
             metrics.drafted_tokens += len(run.draft)
@@ -313,6 +338,7 @@ class Scheduler:
             row.req.kv_len = row.end - unused
             if unused:
                 self.memory.pool.free(row.slots[len(row.ids) - unused:])
+        self._builder.unsettled = []
         for row in batch.rows:
             req = row.req
             if req.finish is not None:

@@ -256,7 +256,7 @@ def _stop_ids(config: JsonFields, generation: JsonFields, named: int | None, wid
     for fields in (config, generation):
         value = fields.values.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [] if value is None else [value]:
-            if not isinstance(token_id, int) or not 0 <= token_id < width:
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < width:
                 raise fields.error("eos_token_id", f"{token_id!r} is no token id below {width}")
             found.add(token_id)
     if not found and named is not None:
@@ -281,7 +281,10 @@ def _chat_template(path: Path, settings: JsonFields) -> str | None:
     """From chat_template.jinja, else tokenizer_config.json; of several named ones the one called `default`."""
     separate = path / "chat_template.jinja"
     if separate.exists():
-        return separate.read_text(encoding="utf-8")
+        try:
+            return separate.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"the chat template cannot be read: {error}", where=str(separate)) from error
     value = settings.values.get("chat_template")
     if isinstance(value, list):
         named = [JsonFields(item if isinstance(item, dict) else {}, settings.where) for item in value]

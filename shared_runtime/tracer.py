@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -239,14 +240,24 @@ class StepTracer:
         if self._with_tree:
             record.tree = memory.cache.snapshot()
         if self._file is not None:
-            self._file.write(json.dumps(record.as_dict(), ensure_ascii=False) + "\n")
-            self._file.flush()
+            self._write(self._file, json.dumps(record.as_dict(), ensure_ascii=False))
         return record
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what could not be written was said when it was to be written
+                self._file.close()
+
+    def _write(self, file: TextIO, line: str) -> None:
+        """Write a line. A trace that cannot be written any more is given up; the requests can go on."""
+        try:
+            file.write(line + "\n")
+            file.flush()
+        except OSError as error:
+            self._file = None
+            raise ConfigError(f"cannot write the trace any further: {error.strerror}", where=file.name,
+                              fix="make room, or name another file") from error
 
     def _top(self, probs: Tensor) -> list[Candidate]:
         values, ids = probs.topk(min(TOP_CANDIDATES, probs.numel()))

@@ -21,6 +21,13 @@ from shared_runtime.constrain.regex_parser import PatternReader
 from shared_runtime.constrain.regex_tree import Node, escape, render
 from shared_runtime.errors import GrammarSyntaxError, RequestError, UnsatisfiableConstraintError
 
+MAX_PATTERN = 50_000
+"""Most characters of a pattern. Reading one takes time in proportion, outside the limits that are on compiling it."""
+
+_MAX_WIDE_FOLDED = 64  # Python's own compiler takes 15 ms for each
+_WIDE_RANGE = re.compile(r"-(?:\\U00(?:0[1-9a-fA-F]|10)|[\U00010000-\U0010ffff])")
+_FOLDING = re.compile(r"\(\?[a-zA-Z]*i")
+
 _WARNING_PAIRS = ("[[", "--", "&&", "~~", "||")
 _WARNING_FILTERS = Lock()
 
@@ -58,11 +65,19 @@ def normalise(pattern: str, *, avoid: frozenset[int] = frozenset()) -> Normalise
         avoid: code points that no text may contain (an engine's own terminator). Classes lose them.
 
     Raises:
-        GrammarSyntaxError: the pattern is not valid, a count is too large, or groups are nested too deep.
+        GrammarSyntaxError: the pattern is not valid or too long, a count is too large, or groups are nested too
+            deep.
         UnsupportedConstraintError: a construct outside the dialect, or a character of `avoid` asked for by
             name; `offset` points at it.
         UnsatisfiableConstraintError: no text matches.
     """
+    if len(pattern) > MAX_PATTERN:
+        raise GrammarSyntaxError(f"the pattern has {len(pattern)} characters, and {MAX_PATTERN} are the most",
+                                 where="regex", fix="shorten it")
+    wide = len(_WIDE_RANGE.findall(pattern)) if _FOLDING.search(pattern) else 0
+    if wide > _MAX_WIDE_FOLDED:
+        raise GrammarSyntaxError(f"{wide} ranges past U+FFFF under (?i), and {_MAX_WIDE_FOLDED} are the most",
+                                 where="regex", fix="take some out, or the flag")
     reader = PatternReader(pattern, CharSet.of((code, code) for code in avoid))
     try:
         tree = reader.read()

@@ -19,11 +19,12 @@ from .fsm import RegexFSM
 
 @dataclass(eq=False)
 class _Entry:
-    """One regex. `done` is set once, after `fsm` or `error`; nothing changes after that."""
+    """One regex. `done` is set once, after `fsm` or `error`; `given_up`, when somebody waited in vain."""
 
     error: JumpforwardError
     fsm: RegexFSM | None = None
     done: threading.Event = field(default_factory=threading.Event)
+    given_up: bool = False
 
 
 @dataclass(eq=False)
@@ -62,7 +63,8 @@ class FSMCache:
             self._entries[pattern] = entry  # at the end: most recently used
         if started:
             self._start(pattern, entry)
-        if not entry.done.wait(self.timeout):
+        if not entry.done.wait(0 if entry.given_up else self.timeout):
+            entry.given_up = True  # nobody waits for it a second time, as long as it runs on
             raise GrammarTimeoutError(f"compiling took longer than {self.timeout:g} s", where="constraint",
                                       fix="simplify the pattern or raise compile_timeout")
         if entry.fsm is None:

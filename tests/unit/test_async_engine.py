@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 
@@ -106,5 +108,74 @@ def test_a_defect_in_the_loop_reaches_those_who_wait(tiny_model: Path, monkeypat
         async with AsyncEngine(_config(tiny_model)) as engine:
             with pytest.raises(ZeroDivisionError):
                 await engine.generate("x", sampling=PARAMS)
+
+    _run(body())
+
+
+def _slowed(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.3) -> None:
+    original = Engine.step
+
+    def step(engine: Engine) -> object:
+        time.sleep(seconds)
+        return original(engine)
+
+    monkeypatch.setattr(Engine, "step", step)
+
+
+def test_a_caller_whose_event_loop_is_gone_takes_nobody_with_it(
+        tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _slowed(monkeypatch)
+    engine = AsyncEngine(_config(tiny_model))
+
+    def impatient() -> None:
+        with contextlib.suppress(TimeoutError):
+            asyncio.run(asyncio.wait_for(engine.generate("short", sampling=PARAMS), 0.05))
+
+    async def body() -> None:
+        patient = asyncio.create_task(engine.generate("patient", sampling=SamplingParams(max_new_tokens=4)))
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            await asyncio.to_thread(impatient)
+        assert (await patient)[0].finish_reason == "length"
+        assert (await engine.generate("after", sampling=SamplingParams(max_new_tokens=2)))[0].finish_reason == "length"
+        await asyncio.to_thread(engine.close)
+
+    _run(body())
+
+
+def test_a_request_that_comes_while_the_engine_closes_is_told(
+        tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _slowed(monkeypatch)
+
+    async def body() -> None:
+        engine = AsyncEngine(_config(tiny_model))
+        first = asyncio.create_task(engine.generate("x", sampling=SamplingParams(max_new_tokens=50)))
+        await asyncio.sleep(0.1)
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        await asyncio.sleep(0.05)
+        for late in (engine.generate("y", sampling=PARAMS), first):
+            with pytest.raises(EngineStateError):
+                await late
+        await closing
+
+    _run(body())
+
+
+def test_a_request_behind_a_failing_turn_gets_the_error_too(
+        tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(engine: Engine) -> None:
+        time.sleep(0.3)
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Engine, "step", explode)
+
+    async def body() -> None:
+        async with AsyncEngine(_config(tiny_model)) as engine:
+            first = asyncio.create_task(engine.generate("x", sampling=PARAMS))
+            await asyncio.sleep(0.1)
+            second = asyncio.create_task(engine.generate("y", sampling=PARAMS))
+            for task in (first, second):
+                with pytest.raises(ZeroDivisionError):
+                    await task
 
     _run(body())

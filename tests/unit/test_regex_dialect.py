@@ -226,3 +226,15 @@ def test_sets_of_characters_obey_the_laws_of_sets() -> None:
         assert len(left) + len(left.complement()) == LAST_CODE_POINT + 1 - 0x800
     with pytest.raises(ValueError, match="no interval"):
         CharSet.of([(2, 1)])
+
+
+@pytest.mark.parametrize("pattern", ["ab?" * 20_000, "(?i)" + r"[\x00-\U0010ffff]" * 65,
+                                     "(?s)x(?i:" + "[a-\U0001f600]" * 70 + ")"])
+def test_a_pattern_that_takes_long_to_read_is_refused(pattern: str) -> None:
+    """Reading is outside the compile limits, so it must be short by itself."""
+    with pytest.raises(GrammarSyntaxError, match="are the most"):
+        normalise(pattern)
+
+
+def test_many_ranges_are_no_trouble_without_the_flag() -> None:
+    assert normalise(r"[\x00-\U0010ffff]" * 70).tree

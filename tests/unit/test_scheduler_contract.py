@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
+from shared_runtime.errors import RequestError
+from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.metrics import RequestMetrics
@@ -214,3 +217,119 @@ def test_no_more_is_evicted_than_is_needed() -> None:
 def _request(max_new_tokens: int) -> Request:
     return Request(rid="r", prompt_ids=[1], prompt="", sampling=SamplingParams(max_new_tokens=max_new_tokens), seed=0,
                    metrics=RequestMetrics(arrival=0.0))
+
+
+@pytest.mark.parametrize("failing_pass", [1, 2, 4])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_pass_that_fails_leaves_an_engine_that_works(
+        failing_pass: int, error: type[BaseException], make_engine: EngineFactory) -> None:
+    """Ctrl-C in a notebook, or memory running out: its requests end, their slots come back, the next one runs."""
+    engine = make_engine(kv_pool_tokens=64, chunked_prefill_size=16)
+    original, passes = engine.parts.runner.forward, 0
+
+    def forward(batch: ForwardBatch) -> torch.Tensor:
+        nonlocal passes
+        passes += 1
+        if passes == failing_pass:
+            raise error("in the middle of a pass")
+        return original(batch)
+
+    engine.parts.runner.forward = forward  # type: ignore[method-assign]  # fails once
+    params = SamplingParams(max_new_tokens=20, ignore_eos=True)
+    with pytest.raises(error):
+        engine.generate(["one two three four five six seven eight nine ten", "eleven"], sampling=params)
+    engine.check_integrity()
+    assert not engine.has_work
+    assert engine.parts.memory.room == 64
+    assert len(engine.generate_one("one two three", sampling=params).token_ids) == 20
+
+
+def test_requests_of_another_caller_hear_of_a_failed_pass(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    name, = engine.add_request("mine", sampling=SamplingParams(max_new_tokens=4))
+
+    def explode(batch: ForwardBatch) -> torch.Tensor:
+        raise ZeroDivisionError("a defect")
+
+    engine.parts.runner.forward = explode  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    events = {event.rid: event.result for event in engine.take_events()}
+    result = events[name]
+    assert result is not None
+    assert result.finish_reason == "error"
+    assert "ZeroDivisionError" in str(result.error)
+
+
+def test_a_stage_that_fails_to_admit_one_request_serves_the_others(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    original = engine.parts.policy.admit
+
+    def admit(req: Request) -> Admission:
+        if req.constraint is not None and req.constraint.source == "[0-9]":
+            raise KeyError("a defect")
+        return original(req)
+
+    engine.parts.policy.admit = admit  # type: ignore[method-assign]
+    bad, good = engine.generate(["x", "y"], sampling=SamplingParams(max_new_tokens=8), constraint=[
+        Constraint.regex("[0-9]"), Constraint.regex("[0-9]{2}")])
+    assert (bad.finish_reason, good.finish_reason) == ("error", "stop")
+    assert "KeyError" in str(bad.error)
+
+
+def test_a_request_aborted_before_its_first_turn_is_not_compiled(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    admitted = _counted(engine, "admit")
+    name, = engine.add_request("x", constraint=Constraint.regex("[0-9]{2}"))
+    engine.abort(name)
+    assert _drain(engine)[name].finish_reason == "abort"
+    assert admitted == []
+
+
+def test_an_id_that_a_caller_chose_is_not_given_to_another(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    for number in range(1, 6):
+        engine.add_request("mine", rid=f"req-{number}", sampling=SamplingParams(max_new_tokens=2))
+    results = engine.generate(["b", "c"], sampling=SamplingParams(max_new_tokens=2))
+    assert [result.error for result in results] == [None, None]
+    _drain(engine)
+
+
+def test_masked_logprobs_are_of_what_could_come_stop_tokens_included(make_engine: EngineFactory) -> None:
+    """Over everything that may come, the probabilities add up to 1."""
+    engine = make_engine()
+    newline = engine.tokenizer.encode("\n")[0]
+    digits = [engine.tokenizer.encode(str(digit))[0] for digit in range(10)]
+    total = 0.0
+    for token_id in (*digits, newline, 2):
+        params = SamplingParams(max_new_tokens=1, logprobs=True, stop_token_ids=(newline,), logit_bias={token_id: 1e4})
+        result = engine.generate_one("x", sampling=params, constraint=Constraint.regex("[0-9]*"))
+        assert result.token_ids == [token_id]
+        total += math.exp(result.logprobs[0].masked_logprob)
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_stop_string_in_a_constrained_answer_says_that_it_may_be_incomplete(make_engine: EngineFactory) -> None:
+    result = make_engine().generate_one("x", sampling=SamplingParams(max_new_tokens=20, stop=("b",)),
+                                        constraint=Constraint.regex("ab[0-9]{3}"))
+    assert (result.text, result.finish_reason, result.matched) == ("a", "stop", "b")
+    assert any("stop string" in text for text in result.warnings)
+
+
+def test_the_models_own_stop_token_as_an_extra_one_ends_also_under_ignore_eos(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    params = SamplingParams(max_new_tokens=9, ignore_eos=True, stop_token_ids=(2,), logit_bias={2: 1e4})
+    bound = engine.generate_one("x", sampling=params, constraint=Constraint.regex("[0-9]*"))
+    free = engine.generate_one("x", sampling=params)
+    assert (bound.token_ids, bound.matched) == (free.token_ids, free.matched) == ([2], 2)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"prompt": 5}, {"prompt_ids": ["a"]}, {"prompt": "x", "constraint": "[a-z]"}, {"prompt": "x", "sampling": 3},
+    {"messages": "hello"}, {"prompt": "word " * 200_000},
+])
+def test_what_is_no_request_is_refused_by_name(arguments: dict[str, object], make_engine: EngineFactory) -> None:
+    engine = make_engine()
+    with pytest.raises(RequestError) as caught:
+        engine.add_request(**arguments)  # type: ignore[arg-type]  # wrong on purpose
+    assert caught.value.where in arguments

@@ -46,4 +46,4 @@ def scenario(bench: Bench) -> None:
 EXHIBIT: Exhibit[ManagerClass] = Exhibit(
     51, AssertsABackend, {"stage5": GrammarManager}, no_request_reaches_an_assertion,
     "killed the server: AssertionError",
-    Injection(decoder, "GrammarManager", AssertsABackend, scenario, "killed the loop: AssertionError"))
+    Injection(decoder, "GrammarManager", AssertsABackend, scenario, "not refused by itself"))
