@@ -172,8 +172,7 @@ class StagePolicy(Protocol):
 
         Args:
             req: the request; free ones are asked too.
-            room: most tokens that its length limit leaves beside the one this pass will sample. At least 0; a
-                proposal is cut to it, forced tokens first.
+            room: most tokens of a proposal; its length limit and the memory leave no more. At least 0.
         """
         ...
 

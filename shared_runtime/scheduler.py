@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,38 +19,19 @@ from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
-from shared_runtime.logprobs import raw_logprobs, sampled_logprobs
 from shared_runtime.model_runner import ModelRunner
 from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy, rejected
 from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
-from shared_runtime.sampler import SampleOutput, Sampler
-from shared_runtime.sampling_info import SamplingInfo
-from shared_runtime.schedule_batch import ScheduleBatch, ScoredRows
+from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.token_chooser import Support, TokenChooser
 from shared_runtime.trace import StepRecord
 from shared_runtime.tracer import Tracer
-from shared_runtime.verification import Run, verify
+from shared_runtime.verification import Run
 from shared_runtime.vocabulary import Vocabulary
 from shared_runtime.waiting_queue import WaitingQueue
 
 _COMPILE_NAP_S = 0.0005
-
-
-@dataclass(slots=True)
-class LoopCounts:
-    """What the loop has done since it was made; machine-independent."""
-
-    turns: int = 0
-    masks: int = 0
-    retractions: int = 0
-
-
-@dataclass(slots=True)
-class Support:
-    """What step 6 hands on: how to choose, and the raw logits where somebody wants to see them."""
-
-    info: SamplingInfo
-    raw: Tensor | None
 
 
 class Scheduler:
@@ -61,15 +41,12 @@ class Scheduler:
                  policy: StagePolicy, tracer: Tracer, ranks: RankGroup) -> None:
         self.memory = memory
         self.queues = Queues(WaitingQueue(config.schedule_policy))
-        self.counts = LoopCounts()
         self._device = config.torch_device
         self._vocabulary = vocabulary
         self._runner = runner
         self._policy = policy
         self._tracer = tracer
-        self._ranks = ranks
-        self._syncs_ids = config.sync_token_ids and ranks.size > 1
-        self._sampler = Sampler(vocabulary)
+        self._chooser = TokenChooser(config, vocabulary, policy, tracer, ranks)
         self._finisher = Finisher(vocabulary)
         self._builder = BatchBuilder(config, memory, self.queues, policy, self._finisher, tracer)
         self._arrived: list[Request] = []
@@ -115,7 +92,6 @@ class Scheduler:
 
     def _turn(self) -> StepRecord | None:
         self._tracer.begin()
-        self.counts.turns += 1
         self._intake()
         self._ready()
         self._requeue()
@@ -220,70 +196,22 @@ class Scheduler:
         self._tracer.event("launch")
         logits = self._runner.forward(forward_batch)
         for rows in batch.scored_rows:
-            self._score(rows, logits[rows.first:rows.last, :len(self._vocabulary)])
+            self._chooser.score(rows, logits[rows.first:rows.last])
         logits = batch.sampled_logits(logits)
         self._tracer.phase("forward")
         return logits
 
-    def _score(self, rows: ScoredRows, logits: Tensor) -> None:
-        """Log-probabilities of tokens that no pass has chosen: the prompt's, and what a stage wrote itself."""
-        req, prompt = rows.req, len(rows.req.prompt_ids)
-        ids = req.all_ids[rows.position:rows.position + rows.last - rows.first]
-        scores = raw_logprobs(logits, ids, req.sampling.top_logprobs)
-        in_prompt = max(0, prompt - rows.position)
-        if req.sampling.prompt_logprobs and in_prompt:
-            del req.prompt_logprobs[rows.position - 1:]  # a prefill that was retracted begins again
-            req.prompt_logprobs += scores[:in_prompt]
-        if req.sampling.wants_logprobs and len(scores) > in_prompt:
-            del req.logprobs[max(0, rows.position - prompt):]
-            req.logprobs += scores[in_prompt:]
-
     # 6
     def _constrain(self, logits: Tensor, batch: ScheduleBatch) -> Support:
-        """Rewrite the sampling support in place: bias and penalties first, the grammar's mask last."""
-        wanted = self._tracer.wants_logits or any(req.sampling.wants_logprobs for req in batch.sampled)
-        raw = logits.clone() if wanted else None
-        info = SamplingInfo.from_requests(batch.sampled, self._vocabulary, self._device, batch.ahead)
-        self._sampler.adjust(logits, info)
-        filled: list[int] = []
-        if batch.has_grammar:
-            started = time.perf_counter()
-            filled = self._policy.constrain(logits, batch, batch.positions)
-            share = (time.perf_counter() - started) / max(1, len(filled))
-            self.counts.masks += len(filled)
-            for row in filled:
-                batch.sampled[row].metrics.masks += 1
-                batch.sampled[row].metrics.mask_s += share
-        self._tracer.event("mask_ready")
-        self._tracer.masked(batch, raw, logits, filled)
+        support = self._chooser.constrain(logits, batch)
         self._tracer.phase("constrain")
-        return Support(info, raw)
+        return support
 
     # 7
     def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
-        """One token a row; then, per request, how far its draft was right."""
-        output = self._sampler.sample(logits, support.info)
-        for row, text in output.warnings.items():
-            if text not in batch.sampled[row].warnings:
-                batch.sampled[row].warnings.append(text)
-        if batch.has_grammar and self._syncs_ids:
-            self._agree_on_ids(output)
-        runs = verify(batch, output, self._vocabulary.stop_ids)
-        self._tracer.event("sampled")
+        runs = self._chooser.sample(logits, batch, support)
         self._tracer.phase("sample")
         return runs
-
-    def _agree_on_ids(self, output: SampleOutput) -> None:
-        """All ranks take the lowest of their ids.
-
-        A grammar that has accepted another token masks other tokens from then on, and a rank that ends a request
-        earlier makes other collective calls: one rounding difference would part the ranks for good.
-        """
-        output.token_ids[:] = self._ranks.lowest(output.token_ids)
-        for row, token_id in enumerate(output.token_ids):
-            if token_id < 0 and row not in output.errors:
-                output.errors[row] = "another rank could not sample a token"
-        self._tracer.synced()
 
     # 8
     def _accept(self, batch: ScheduleBatch, runs: Sequence[Run]) -> list[AcceptResult]:
@@ -312,10 +240,7 @@ class Scheduler:
             req, metrics = run.req, run.req.metrics
             emitted = self._finisher.emit(req, run.token_ids, result, run.origins)
             run.emitted = len(emitted)
-            if support.raw is not None and req.sampling.wants_logprobs:
-                rows = slice(run.first_row, run.first_row + len(emitted))
-                req.logprobs += sampled_logprobs(support.raw[rows, :len(self._vocabulary)], logits[rows],
-                                                 emitted, req.sampling.top_logprobs)
+            self._chooser.note_logprobs(run, emitted, logits, support)
             metrics.sampled_tokens += 1
             metrics.drafted_tokens += len(run.draft)
             metrics.accepted_tokens += min(run.matched, len(emitted))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shared_runtime.constrain.charset import CharSet
 from shared_runtime.constrain.json_schema_rules import check_schema
 from shared_runtime.constrain.json_schema_walk import Schema, subschemas
 from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import render
+from shared_runtime.constrain.regex_tree import render, repeat
 from shared_runtime.constrain.spellable import Speller
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarSyntaxError
@@ -27,6 +28,10 @@ _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
                      "minLength", "maxLength", "minItems", "maxItems"})
 # What may stand in a JSON string as it is: no quotation mark, no backslash, no control character.
 _JSON_UNSAFE = CharSet.of([(0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C)])
+_FIXES_TEXT = frozenset({"pattern", "format", "enum", "const"})
+# One character of a JSON string, as it may be written: itself, or an escape that is no half of a surrogate pair.
+_JSON_CHARACTER = normalise(r'[^\x00-\x1f"\\]|\\["\\/bfnrt]'
+                            r'|\\u([0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})').tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,9 @@ def _recursive(schema: object) -> bool:
 def with_plain_patterns(schema: object, speller: Speller) -> object:
     """The schema with every `pattern` in normal form, anchored, and without what would need an escape in JSON.
 
-    For libraries that put a pattern between quotation marks as it is: `a"b` would end the string.
+    For libraries that put a pattern between quotation marks as it is: `a"b` would end the string. A string that has a
+    length and no pattern gets one: under a length, xgrammar 0.2.9 lets control characters through, which no JSON
+    string may hold, and no escapes.
 
     Raises:
         ConstraintError: a pattern is not of the dialect, or only texts with such characters match it.
@@ -199,5 +206,10 @@ def with_plain_patterns(schema: object, speller: Speller) -> object:
              for key, value in schema.items()}
     if isinstance(schema.get("pattern"), str):
         tree = speller.restrict(normalise(schema["pattern"]).tree, less=_JSON_UNSAFE)
+        plain["pattern"] = f"^({render(tree, negated_classes=False)})$"
+    elif schema.get("type") == "string" and _LENGTHS & schema.keys() and not _FIXES_TEXT & schema.keys():
+        bounds: list[Any] = [plain.pop("minLength", 0), plain.pop("maxLength", None)]
+        low, high = (None if bound is None else int(bound) for bound in bounds)
+        tree = speller.restrict(repeat(_JSON_CHARACTER, low or 0, high))
         plain["pattern"] = f"^({render(tree, negated_classes=False)})$"
     return plain

@@ -126,8 +126,8 @@ class JumpForwardPolicy:
             if grammar.terminated or grammar.accepted != position:
                 raise EngineStateError(f"the row decides output token {position}, its grammar has accepted "
                                        f"{grammar.accepted}", where=f"request {req.rid}")
-            mask = torch.from_numpy(grammar.fsm.allowed(grammar.state))
-            logits[row].masked_fill_(~mask.to(logits.device), -torch.inf)
+            forbidden = ~torch.from_numpy(grammar.fsm.allowed(grammar.state)).to(logits.device)
+            logits[row].masked_fill_(forbidden, -torch.inf)
             masked.append(row)
         return masked
 
@@ -146,8 +146,7 @@ class JumpForwardPolicy:
                 return policy.AcceptResult(count, error=ConstraintError(
                     f"the grammar does not allow token {token_id} after {grammar.accepted} tokens",
                     where=f"request {row.req.rid}"))
-            grammar.state, grammar.terminated = after, ends
-            grammar.accepted += 1
+            grammar.state, grammar.terminated, grammar.accepted = after, ends, grammar.accepted + 1
             if ends:
                 return policy.AcceptResult(count + 1, terminated=True)
         return policy.AcceptResult(len(row.token_ids))
@@ -181,8 +180,7 @@ def _origins(vocabulary: Vocabulary, note: RewriteRecord, old: Sequence[TokenOri
     at = len(vocabulary.decode(note.new_ids[:note.common_prefix]))
     for token_id in note.new_ids[note.common_prefix:]:
         end = at + len(vocabulary.token_bytes[token_id])
-        sampled = end <= len(bytes_came) and "jumped" not in bytes_came[at:end]
-        origins.append("sampled" if sampled else "jumped")
+        origins.append("sampled" if end <= len(bytes_came) and "jumped" not in bytes_came[at:end] else "jumped")
         at = end
     return origins
 
@@ -197,15 +195,13 @@ def _grammar_of(req: Request) -> RequestState | None:
 
 STAGE = policy.StageSpec(
     id=2, name="stage2_jump_forward", title="Jump-forward: forced text is written, not sampled",
-    years="January to February 2024, repaired until October 2024",
-    commits=(
+    years="January to February 2024, repaired until October 2024", commits=(
         ("01ee0fbc05", "fast regex decode: the fast-forward map, retokenization"),
         ("71b54eea7d", "#119: BaseCache with hit rate and average time"),
         ("26f0bedc8f", "#144: fast-forward is renamed jump-forward"),
         ("9c902b1954", "#517, back-ported: a map over bytes, all-or-nothing jumps"),
         ("e205527cb1", "#1084, back-ported: accepting states never jump"),
     ),
-    capabilities=policy.Capabilities(constraints=frozenset({"regex", "choice"}), backends=("fsm",),
-                                     jump_forward=("none", "scheduler")),
+    capabilities=policy.Capabilities(frozenset({"regex", "choice"}), ("fsm",), jump_forward=("none", "scheduler")),
     build=JumpForwardPolicy,
 )

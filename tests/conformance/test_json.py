@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -91,6 +92,20 @@ def test_random_walks_stop_only_at_valid_json(target: Target, seed: int, walkers
                     ends += 1
                     assert is_json_of(constraint.source, text.decode()), (constraint.source, text)
     assert ends >= 3
+
+
+@each_json_target
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "maxLength": 6},
+                                    {"type": "string", "minLength": 1, "maxLength": 6}], ids=json.dumps)
+def test_a_string_is_a_json_string_whatever_its_length(target: Target, schema: Schema, walkers: Walkers) -> None:
+    """Characters that JSON writes as escapes only come as escapes, and may come: with a length and without."""
+    walker, spell = walkers.judging(target), walkers.tokenizer.spell
+    constraint = Constraint.json_schema(schema)
+    for text in ('"a"', '"\\n"', '"\\"\\\\"', '"é"'):
+        assert is_json_of(constraint.source, text)
+        assert _accepts(walker, constraint, spell(text)), text
+    for code in (0x01, 0x09, 0x0A, 0x1F):
+        assert not _accepts(walker, constraint, spell(f'"{chr(code)}"')), code
 
 
 def _hold(target: Target, walkers: Walkers, schema: Schema, rng: random.Random) -> int:

