@@ -29,8 +29,8 @@ test: $(VENV)/.installed-dev ## install what is missing, then run the whole suit
 	@$(pytest)
 
 quick: $(VENV)/.installed-dev ## run the fast half of the suite
-	@echo "quick: the tests that are not marked slow, $(WORKERS) processes"
-	@$(pytest) -m "not slow"
+	@echo "quick: not what is marked slow, and a sample of what repeats over every stage, $(WORKERS) processes"
+	@$(pytest) --quick
 
 lint: $(VENV)/.installed-dev ## ruff check and mypy --strict
 	@echo "lint: ruff check"

@@ -91,7 +91,8 @@ class BatchBuilder:
         end = req.kv_len + count
         unscored = req.unscored_from
         row = BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
-                       samples=end == req.total_len, scores_from=None if unscored is None else unscored - 1)
+                       samples=end == req.total_len and req.ending is None,
+                       scores_from=None if unscored is None else unscored - 1)
         self.unsettled.append(row)
         return row
 

@@ -60,6 +60,7 @@ class Request:
         output_ids, origins: the answer so far, and how each token came; always of equal length.
         unsent: text that is safe to show and has not been streamed yet.
         grammar: the stage's own state for this request; nobody else looks inside.
+        ending: how the request ends once its last tokens have their log-probabilities; None while it goes on.
         table_row: row of `ReqToTokenPool`, None while the request is in no batch.
         kv_len: tokens whose keys and values are computed; they lie in `table[table_row, :kv_len]`.
         prefix_len: how many of them belong to the prefix cache (the rest are this request's own).
@@ -86,6 +87,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)
     finish: FinishReason | None = None
     unsent: str = ""
+    ending: FinishReason | None = None
 
     # by the stage's policy
     grammar: object | None = None

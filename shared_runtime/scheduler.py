@@ -20,7 +20,7 @@ from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.model_runner import ModelRunner
-from shared_runtime.policy import AcceptResult, Admission, AdmitState, SampledRow, StagePolicy, rejected
+from shared_runtime.policy import AcceptResult, Admission, AdmitState, Requeue, SampledRow, StagePolicy, rejected
 from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
 from shared_runtime.schedule_batch import ScheduleBatch
@@ -158,16 +158,25 @@ class Scheduler:
     # 3
     def _requeue(self) -> None:
         if self.queues.running:
-            requeue = self._policy.before_decode(ScheduleBatch.about_to_decode(self.queues.running))
+            requeue = self._before_decode()
             for req in requeue.reqs:
                 self.queues.drop(req)
                 self._tracer.moved(req, "requeued", requeue.notes.get(req.rid))
-                reason = self._finisher.recheck(req)
-                if reason is None:
-                    self.queues.waiting.append(req)
+                req.ending = self._finisher.recheck(req)
+                if req.ending is None or req.unscored_from is not None:
+                    self.queues.waiting.append(req)  # one that ends comes back once more, for its log-probabilities
                 else:
-                    self._end(req, reason)
+                    self._end(req, req.ending)
         self._tracer.phase("requeue")
+
+    def _before_decode(self) -> Requeue:
+        try:
+            return self._policy.before_decode(ScheduleBatch.about_to_decode(self.queues.running))
+        except Exception as error:  # a defect of the stage: without an end to its requests, it would come every turn
+            reason = EngineStateError(f"the stage failed: {type(error).__name__}: {error}", where="before_decode")
+            for req in [req for req in self.queues.running if req.has_grammar]:
+                self._end(req, FinishReason("error", error=reason))
+            return Requeue()
 
     # 4
     def _schedule(self) -> ScheduleBatch | None:
@@ -266,7 +275,9 @@ class Scheduler:
         self._builder.unsettled = []
         for row in batch.rows:
             req = row.req
-            if req.finish is not None:
+            if req.ending is not None and row.end == req.total_len:
+                self._end(req, req.ending)
+            elif req.finish is not None:
                 self._end(req, req.finish)
             elif batch.mode is ForwardMode.EXTEND:
                 self.memory.share(req)

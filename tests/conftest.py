@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,29 @@ from tests.tiny_models import tiny_folder
 torch.set_num_threads(1)
 
 EngineFactory = Callable[..., Engine]
+
+QUICK_SHARE = {"conformance": 12, "museum": 4}
+"""Of these folders, whose tests repeat over every stage and backend, `--quick` runs one test in so many."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: what to run while you work."""
+    parser.addoption("--quick", action="store_true",
+                     help="leave out what is slow, and run a fixed sample of what repeats over every stage")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drop what `--quick` leaves out; the sample depends on a test's name alone, so it is the same every time."""
+    if not config.getoption("--quick"):
+        return
+    kept = [item for item in items if _is_quick(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
+    items[:] = kept
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    share = QUICK_SHARE.get(item.path.relative_to(Path(__file__).parent).parts[0], 1)
+    return item.get_closest_marker("slow") is None and zlib.crc32(item.nodeid.encode()) % share == 0
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,12 @@ class BackendsPolicy:
         if self._context.options.jump_forward and self._context.memory is not None:
             for req in batch.reqs:
                 state = _state_of(req)
-                note = None if state is None or state.failure is not None else self._jump(req, state)
+                if state is None or state.failure is not None:
+                    continue
+                try:
+                    note = self._jump(req, state)
+                except Exception as error:  # of a library; it ends this request, at its next mask
+                    note, state.failure = None, own_error(error)
                 if note is not None:
                     notes[req.rid] = note
         return policy.Requeue([req for req in batch.reqs if req.rid in notes], notes)

@@ -17,7 +17,7 @@ from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
 from shared_runtime.constrain.failures import compile_outcome
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import JumpforwardError
+from shared_runtime.errors import ConstraintError, JumpforwardError
 from shared_runtime.request import Request
 
 from .base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, Compiled
@@ -133,7 +133,10 @@ def _grant(req: Request, value: Compiled | Invalid) -> policy.Admission:
     """A place of its own in the grammar for this request; the cached one stays at its beginning."""
     if isinstance(value, Invalid):
         return policy.rejected(value.error)
-    req.grammar = RequestState(value.grammar.copy())
+    try:
+        req.grammar = RequestState(value.grammar.copy())
+    except Exception as error:  # of a library; one request's fault ends one request
+        return policy.rejected(ConstraintError(f"the grammar cannot be used: {error}", where=f"request {req.rid}"))
     req.warnings += [text for text in value.warnings if text not in req.warnings]
     return policy.READY
 

@@ -171,8 +171,11 @@ class GrammarManager:
         """A copy of the grammar for this request, armed by its own parameters; the cached one stays as it is."""
         if isinstance(value, InvalidGrammarObject):
             return policy.rejected(value.error)
-        grammar = value.grammar.copy()
-        grammar.maybe_init_reasoning(req.sampling.thinking, req.sampling.thinking_budget)
+        try:
+            grammar = value.grammar.copy()
+            grammar.maybe_init_reasoning(req.sampling.thinking, req.sampling.thinking_budget)
+        except Exception as error:  # of a library; one request's fault ends one request
+            return policy.rejected(ConstraintError(f"the grammar cannot be used: {error}", where=f"request {req.rid}"))
         req.grammar = grammar
         req.warnings += [text for text in value.warnings if text not in req.warnings]
         return policy.READY

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.policy import Requeue
 from shared_runtime.result import Result
@@ -120,3 +121,40 @@ def test_the_trace_shows_what_was_appended(make_engine: EngineFactory) -> None:
     assert (mode, note.text) == ("extend", " hello there")
     assert prefix_hit == len(engine.tokenizer.encode(PROMPT)) + 1, "the newest token had no keys and values yet"
     assert engine.take_events()[-1].rid == name
+
+
+@pytest.mark.parametrize("params", [
+    SamplingParams(max_new_tokens=7, top_logprobs=2, ignore_eos=True),
+    SamplingParams(max_new_tokens=40, top_logprobs=2, ignore_eos=True, stop=("house",)),
+], ids=["length", "stop string"])
+@pytest.mark.parametrize("chunk", [512, 3])
+def test_appended_text_that_ends_a_request_has_its_logprobs_too(
+        params: SamplingParams, chunk: int, make_engine: EngineFactory) -> None:
+    engine = make_engine(exact=True, chunked_prefill_size=chunk)
+    _append_once(engine, " in the old dark house by the sea")
+    result, streamed = _stream(engine, params)
+    assert streamed == result.text
+    assert [entry.token_id for entry in result.logprobs] == result.token_ids
+    scorer = make_engine(exact=True)
+    scorer.add_request(prompt_ids=result.prompt_ids + result.token_ids,
+                       sampling=SamplingParams(max_new_tokens=1, prompt_logprobs=True, top_logprobs=2))
+    while scorer.has_work:
+        scorer.step()
+    scored = scorer.take_events()[-1].result
+    assert scored is not None
+    expected = scored.prompt_logprobs[len(result.prompt_ids) - 1:]
+    assert [entry.logprob for entry in result.logprobs] == [entry.logprob for entry in expected]
+
+
+def test_a_stage_that_fails_before_a_decode_ends_its_requests_and_no_others(make_engine: EngineFactory) -> None:
+    engine = make_engine()
+
+    def explode(batch: ScheduleBatch) -> Requeue:
+        raise KeyError("a defect")
+
+    engine.parts.policy.before_decode = explode  # type: ignore[method-assign]  # stands in for a stage
+    bad, free = engine.generate(["x", "y"], sampling=SamplingParams(max_new_tokens=6, ignore_eos=True),
+                                constraint=[Constraint.regex("[0-9]{9}"), None])
+    assert (bad.finish_reason, free.finish_reason) == ("error", "length")
+    assert "KeyError" in str(bad.error)
+    engine.check_integrity()
