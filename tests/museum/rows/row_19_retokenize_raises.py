@@ -41,4 +41,4 @@ EXHIBIT: Exhibit[Retokenize] = Exhibit(
     19, compares_the_last_prompt_id,
     {"stage2": retokenize, "stage3": retokenize_of_stage3, "stage4": ids_behind}, retokenizing_never_raises,
     "raised: IndexError",
-    Injection(decoder, "retokenize", compares_the_last_prompt_id, scenario, "a jump killed the loop: IndexError"))
+    Injection(decoder, "retokenize", compares_the_last_prompt_id, scenario, "the answer is 'n'"))

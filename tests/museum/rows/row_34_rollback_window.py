@@ -71,4 +71,4 @@ def scenario(bench: Bench) -> None:
 EXHIBIT: Exhibit[Move] = Exhibit(
     34, move_of_stage4(within_ten_tokens), {"stage4": move_of_stage4(_right), "stage5": move_of_stage5},
     any_rollback_that_is_needed_works, "max_rollback_tokens",
-    Injection(BaseGrammarObject, "jump_and_retokenize", within_ten_tokens, scenario, "killed the loop: RuntimeError"))
+    Injection(BaseGrammarObject, "jump_and_retokenize", within_ten_tokens, scenario, "max_rollback_tokens"))

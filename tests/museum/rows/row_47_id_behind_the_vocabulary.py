@@ -7,7 +7,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from shared_runtime import scheduler
+from shared_runtime import token_chooser
 from shared_runtime.constraint import Constraint
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.model_runner import ModelRunner
@@ -63,4 +63,4 @@ def scenario(bench: Bench) -> None:
 
 EXHIBIT: Exhibit[type[Sampler]] = Exhibit(
     47, OffByOneSampler, {"runtime": Sampler}, a_row_of_nan_ends_its_request, "row 0 got token id 3 of a vocabulary",
-    Injection(scheduler, "Sampler", OffByOneSampler, scenario, "outside the vocabulary killed the loop"))
+    Injection(token_chooser, "Sampler", OffByOneSampler, scenario, "outside the vocabulary killed the loop"))
