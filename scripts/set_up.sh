@@ -52,7 +52,7 @@ explain_failure() {
         fail "the packages could not be fetched: no network, or the package index does not answer (whole log: $log)"
     fi
     if grep -q -i 'no space left on device' "$log"; then
-        fail "the disk is full; the environment needs about 2 GB, 6 GB with a CUDA build of torch (whole log: $log)"
+        fail "the disk is full; the environment needs about 3 GB, 7 GB with a CUDA build of torch (whole log: $log)"
     fi
     tail -n 15 "$log" >&2
     fail "the install failed; the lines above say why (whole log: $log)"
