@@ -12,6 +12,7 @@ import pytest
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import hypothesis
 import torch
 
 from shared_runtime.config import EngineConfig
@@ -21,6 +22,12 @@ from shared_runtime.policy import GrammarLimits
 from tests.tiny_models import tiny_folder
 
 torch.set_num_threads(1)
+
+# The same examples every time: a search that may find something new belongs to whoever looks for it
+# (HYPOTHESIS_PROFILE=search), not to a run that says whether a change is good.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 EngineFactory = Callable[..., Engine]
 
