@@ -262,11 +262,20 @@ def test_a_combination_that_did_not_run_is_called_so() -> None:
     assert "| not run | n |" in make_tested.page([row])
 
 
+_MACHINE_OR_INDEX = re.compile(r"/(?:work|opt|root|home)/|\bpypi\.\w|pythonhost|\bfiles\.py|\bdownload\.py|index-url")
+
+
 def test_no_file_names_a_machine_or_an_index() -> None:
     for name in OURS:
         text = (ROOT / name).read_text(encoding="utf-8")
-        found = re.search(r"/work/|/opt/|/root/|/home/|pypi\.org|pythonhosted|download\.pytorch|index-url", text)
+        found = _MACHINE_OR_INDEX.search(text)
         assert found is None, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("text", ["cd /" + "home/me", "/" + "opt/x", "see pypi" + ".example/simple", "--index-url x",
+                                  "https://files" + ".pythonexample.net/y", "download" + ".pyexample/whl"])
+def test_such_a_name_would_be_noticed(text: str) -> None:
+    assert _MACHINE_OR_INDEX.search(text) is not None
 
 
 def test_configuration_files_can_be_read() -> None:
