@@ -14,7 +14,7 @@ import typer
 from jumpforward import __version__
 from jumpforward.check_options import CheckOptions
 from jumpforward.console import tolerate_any_text
-from jumpforward.decoding_options import DecodingOptions, GrammarOptions
+from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
 from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
@@ -54,6 +54,7 @@ def run(
     how: PromptOptions,
     grammar: GrammarOptions,
     decoding: DecodingOptions,
+    execution: ExecutionOptions,
     stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
     trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
@@ -64,7 +65,7 @@ def run(
 
     return run_command.run(run_command.RunRequest(
         prompt=prompt, stage=stage, as_json=as_json, trace=trace, engine=engine, constraint=constraint,
-        sampling=sampling, how=how, grammar=grammar, decoding=decoding))
+        sampling=sampling, how=how, grammar=grammar, decoding=decoding, execution=execution))
 
 
 @app.command()

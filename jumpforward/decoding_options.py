@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shared_runtime.policy import StageOptions
 
 _GRAMMAR = "Grammar"
+_EXECUTION = "Execution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +62,30 @@ class DecodingOptions:
         shortest = options.min_jump_bytes if self.min_jump_bytes is None else self.min_jump_bytes
         return replace(options, jump_forward=not self.no_jump, min_jump_bytes=shortest,
                        think_end=self.think_end)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOptions:
+    """How the loop runs: what changes the number of passes and their order, in the stages that have a choice."""
+
+    overlap: Annotated[Literal["on", "off"] | None, typer.Option(
+        "--overlap", rich_help_panel=_EXECUTION, show_default="off in stage 4, on in stage 5",
+        help="Prepare the next pass while this one is computed. In stage 4 it switches jumping off.")] = None
+    backend_jump: Annotated[Literal["none", "draft", "force", "force+draft"], typer.Option(
+        "--backend-jump", rich_help_panel=_EXECUTION,
+        help="What stage 5 does with text that the grammar forces (not in SGLang): offer it as a draft, append it, "
+             "or both.")] = "none"
+    spec: Annotated[Literal["none", "ngram"], typer.Option(
+        "--spec", rich_help_panel=_EXECUTION,
+        help="Draft what the prompt or the answer has said before.")] = "none"
+
+    def complete(self, options: StageOptions) -> StageOptions:
+        """`options` with these; `overlap` is the engine's."""
+        from dataclasses import replace
+
+        return replace(options, backend_jump=self.backend_jump, spec=self.spec)
+
+    @property
+    def overlaps(self) -> bool | None:
+        """`EngineConfig.overlap`."""
+        return None if self.overlap is None else self.overlap == "on"

@@ -46,7 +46,7 @@ class EngineOptions:
         help="Bit-identical logits whatever else runs in the batch; slower.")] = False
 
     def config(self, stage: int, trace: Path | None = None, *, backend: str | None = None,
-               options: StageOptions | None = None) -> EngineConfig:
+               options: StageOptions | None = None, overlap: bool | None = None) -> EngineConfig:
         """The engine's settings for one stage; `options` are the stage's own.
 
         Raises:
@@ -57,7 +57,7 @@ class EngineOptions:
 
         return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, backend=backend,
                             dtype=self.dtype, device=self.device, threads=self.threads, exact=self.exact,
-                            options=options or StageOptions(), trace=trace)
+                            options=options or StageOptions(), overlap=overlap, trace=trace)
 
 
 @dataclass(frozen=True, slots=True)

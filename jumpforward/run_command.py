@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jumpforward.console import ProgressLine, TextWriter, legend, wants_colour
-from jumpforward.decoding_options import DecodingOptions, GrammarOptions
+from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK
 from jumpforward.interrupt import Interrupt
 from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
@@ -37,6 +37,7 @@ class RunRequest:
     how: PromptOptions = field(default_factory=PromptOptions)
     grammar: GrammarOptions = field(default_factory=GrammarOptions)
     decoding: DecodingOptions = field(default_factory=DecodingOptions)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 def run(request: RunRequest) -> int:
@@ -52,7 +53,9 @@ def run(request: RunRequest) -> int:
     from shared_runtime.engine import Engine
 
     config = request.engine.config(request.stage, request.trace, backend=request.grammar.backend,
-                                   options=request.decoding.complete(request.grammar.stage_options()))
+                                   options=request.execution.complete(
+                                       request.decoding.complete(request.grammar.stage_options())),
+                                   overlap=request.execution.overlaps)
     printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
     try:
         with Engine(config, progress=progress) as engine:

@@ -17,12 +17,12 @@ from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.locate import locate_model
 from shared_runtime.model_runner import ModelRunner, load_model
 from shared_runtime.naive_cache import NaiveCache
-from shared_runtime.policy import StageContext, StagePolicy, StageSpec
+from shared_runtime.policy import StageContext, StagePolicy, StageSpec, wishes
 from shared_runtime.prefix_cache import PrefixCache
 from shared_runtime.radix_cache import RadixCache
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.tracer import NullTracer, StepTracer, Tracer
-from stages import get_stage
+from stages import first_stage_able, get_stage
 
 Progress = Callable[[str, int, int], None]
 
@@ -53,8 +53,7 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
     if not listed and not stage.capabilities.open_backends:
         raise ConfigError(f"stage {stage.id} has no backend {config.backend!r}", where="backend",
                           fix=f"it has: {', '.join(stage.capabilities.backends)}")
-    if config.options.think_end is not None and not stage.capabilities.reasoning:
-        raise ConfigError(f"stage {stage.id} knows of no reasoning part", where="think_end", fix="use --stage 5")
+    _check_abilities(config, stage)
     if config.torch_device.type == "cpu":
         torch.set_num_threads(config.thread_count)
     folder = locate_model(config.model, progress)
@@ -70,6 +69,15 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
         model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
         runner=ModelRunner(model, decoder, memory.pool, memory.tables),
         tracer=_tracer(config, tokenizer, policy))
+
+
+def _check_abilities(config: EngineConfig, stage: StageSpec) -> None:
+    """Asking a generation for what it could not do is an error that names the first one that can."""
+    for wish in wishes(config.options, config.overlap is True):
+        if not wish.granted_by(stage.capabilities):
+            first = first_stage_able(wish.granted_by)
+            raise ConfigError(f"stage {stage.id} {wish.lack}", where=wish.setting,
+                              fix=f"use --stage {first}" if first else "leave it out")
 
 
 def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import torch
 
 from shared_runtime.errors import ConfigError
-from shared_runtime.policy import GrammarLimits, StageOptions
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import StageOptions
 
 DtypeName = Literal["fp32", "bf16", "fp16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -54,6 +55,8 @@ class EngineConfig:
         seed: of requests that bring none of their own.
         sync_token_ids: ranks agree on the sampled ids whenever a batch has a grammar. False shows what happens
             without: ranks that round differently go different ways.
+        overlap: run the CPU's work for the next pass while this one is computed; None takes the stage's default
+            (off in stage 4, on in stage 5).
         trace: None for no trace, True to get a `StepRecord` from each `step()`, a path to write JSON lines to.
         trace_tree: put a snapshot of the prefix cache into each record.
     """
@@ -76,6 +79,7 @@ class EngineConfig:
     options: StageOptions = field(default_factory=StageOptions)
     seed: int = 0
     sync_token_ids: bool = True
+    overlap: bool | None = None
     trace: Path | bool | None = None
     trace_tree: bool = False
 

@@ -16,16 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+# Part of the contract, kept in a file of its own: a stage says `policy.READY`.
+from shared_runtime.admission import COMPILING as COMPILING
+from shared_runtime.admission import READY as READY
+from shared_runtime.admission import Admission as Admission
+from shared_runtime.admission import AdmitState as AdmitState
+from shared_runtime.admission import rejected as rejected
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConfigError, JumpforwardError, UnsupportedConstraintError
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary
 
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
     from shared_runtime.tokenizer import Tokenizer
 
 JumpForward = Literal["none", "scheduler", "draft", "force"]
+BackendJump = Literal["none", "draft", "force", "force+draft"]
+Speculation = Literal["none", "ngram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +73,6 @@ class Capabilities:
         """The kinds that a backend of this stage can serve; None stands for the default, the first one."""
         name = backend if backend is not None else next(iter(self.backends), "")
         return self.constraints & self.backend_constraints.get(name, self.constraints)
-
-
-class AdmitState(Enum):
-    """Answer of `admit` and `poll`."""
-
-    READY = "ready"
-    COMPILING = "compiling"
-    REJECTED = "rejected"
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """READY (schedule it), COMPILING (ask `poll`), or REJECTED with the error that the request ends with."""
-
-    state: AdmitState
-    error: JumpforwardError | None = None
-
-
-READY = Admission(AdmitState.READY)
-COMPILING = Admission(AdmitState.COMPILING)
-
-
-def rejected(error: JumpforwardError) -> Admission:
-    """The admission of a request that ends here, with `error`."""
-    return Admission(AdmitState.REJECTED, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,22 +201,6 @@ class StagePolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarLimits:
-    """Safe defaults against grammars that would hang the process or fill its memory (contracts, section 10).
-
-    Attributes:
-        compile_timeout: seconds a compile may take before its request ends with `GrammarTimeoutError`.
-        max_states: most states an automaton may have.
-        mask_timeout: seconds that one row's mask may take; past it a few times in a row, the request ends with
-            `GrammarTimeoutError`. A cheap compile is no promise of cheap masks.
-    """
-
-    compile_timeout: float = 10.0
-    max_states: int = 20_000
-    mask_timeout: float = 0.05
-
-
 Whitespace = Literal["compact", "any"]
 
 
@@ -251,6 +218,9 @@ class StageOptions:
         disk_cache: folder for compiled grammars, for the generations that had one; None keeps none.
         think_end: the token that ends a reasoning part, by its printed name; constrained answers then begin with
             such a part, and the grammar starts behind that token. None for a model that does not reason.
+        backend_jump: what to do with text that the grammar forces: nothing, offer it as a draft, append it, or append
+            it and offer the tail that is held back.
+        spec: drafts for every request, constrained or not; `ngram` looks them up in its own prompt and output.
     """
 
     jump_forward: bool = True
@@ -259,12 +229,39 @@ class StageOptions:
     strict: bool = False
     disk_cache: Path | None = None
     think_end: str | None = None
+    backend_jump: BackendJump = "none"
+    spec: Speculation = "none"
 
     def __post_init__(self) -> None:
         if self.min_jump_bytes < 1:
             raise ConfigError(f"must be at least 1, not {self.min_jump_bytes}", where="min_jump_bytes")
         if self.whitespace not in ("compact", "any"):
             raise ConfigError(f"{self.whitespace!r} is not one of compact, any", where="whitespace")
+        for name, value, allowed in (("backend_jump", self.backend_jump, get_args(BackendJump)),
+                                     ("spec", self.spec, get_args(Speculation))):
+            if value not in allowed:
+                raise ConfigError(f"{value!r} is not one of {', '.join(allowed)}", where=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A setting that not every generation has: its name, what a stage without it is told, and how to know."""
+
+    setting: str
+    lack: str
+    granted_by: Callable[[Capabilities], bool]
+
+
+def wishes(options: StageOptions, overlap: bool) -> list[Wish]:
+    """What these settings ask of a stage beyond its constraint kinds."""
+    jumps = set(options.backend_jump.split("+")) - {"none"}
+    known = [
+        (options.think_end is not None, Wish("think_end", "knows of no reasoning part", lambda can: can.reasoning)),
+        (overlap, Wish("overlap", "has no overlap scheduling", lambda can: can.overlap)),
+        (options.spec != "none", Wish("spec", "verifies no drafts", lambda can: can.speculation)),
+        (bool(jumps), Wish("backend_jump", "has no jump by the backend", lambda can: jumps <= set(can.jump_forward))),
+    ]
+    return [wish for wanted, wish in known if wanted]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ stage that has a thing before that stage is imported.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
 from shared_runtime.constraint import ConstraintKind
 from shared_runtime.errors import ConfigError
-from shared_runtime.policy import StageSpec
+from shared_runtime.policy import Capabilities, StageSpec
 
-__all__ = ["all_stages", "first_stage_with", "get_stage"]
+__all__ = ["all_stages", "first_stage_able", "first_stage_with", "get_stage"]
 
 _PACKAGES: dict[int, str] = {
     1: "stage1_copied_fsm",
@@ -50,3 +51,8 @@ def all_stages() -> tuple[StageSpec, ...]:
 def first_stage_with(kind: ConstraintKind) -> int:
     """The first generation whose requests could ask for `kind`."""
     return _FIRST_WITH[kind]
+
+
+def first_stage_able(able: Callable[[Capabilities], bool]) -> int | None:
+    """The first generation whose capabilities satisfy `able`; None when none does."""
+    return next((spec.id for spec in all_stages() if able(spec.capabilities)), None)

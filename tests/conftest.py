@@ -17,8 +17,8 @@ import torch
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.engine import Engine
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.model.embedded import ensure_embedded
-from shared_runtime.policy import GrammarLimits
 from tests.tiny_models import tiny_folder
 
 torch.set_num_threads(1)

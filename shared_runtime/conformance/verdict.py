@@ -15,7 +15,8 @@ from shared_runtime.conformance.text_check import Got, TextCheck, TextChecker
 from shared_runtime.constrain.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
-from shared_runtime.policy import GrammarLimits, StageContext, StageOptions
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.tokenizer import Tokenizer
 from stages import first_stage_with
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from shared_runtime.errors import GrammarTimeoutError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 
 _WORK_PER_CLOCK_READ = 256
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from shared_runtime.constrain.bitmask import set_bit
 from shared_runtime.constrain.failures import own_error
 from shared_runtime.errors import GrammarTimeoutError, JumpforwardError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary
 
 _SLOW_MASKS = 3

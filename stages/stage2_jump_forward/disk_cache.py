@@ -16,7 +16,7 @@ import numpy as np
 
 from shared_runtime.constrain import byte_automaton
 from shared_runtime.constrain.byte_automaton import ByteAutomaton
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 
 from .fsm import RegexFSM

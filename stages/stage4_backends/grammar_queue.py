@@ -18,6 +18,7 @@ from shared_runtime.constrain.failures import compile_outcome
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.request import Request
 
 from .base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, Compiled
@@ -74,7 +75,7 @@ class GrammarQueue:
         builds: compiles handed in so far.
     """
 
-    def __init__(self, backend: BaseGrammarBackend, limits: policy.GrammarLimits, *,
+    def __init__(self, backend: BaseGrammarBackend, limits: GrammarLimits, *,
                  pool: CompilePool[Compiled] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.cache: GrammarCache[Compiled | Invalid] = GrammarCache(_size)
         self.builds = 0

@@ -19,6 +19,7 @@ from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError, RequestError
 from shared_runtime.execution.rank_group import SingleRank
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.request import Request
 
 from .base_grammar_backend import BaseGrammarBackend, Compiled, InvalidGrammarObject
@@ -83,7 +84,7 @@ class GrammarManager:
         cache: touched by `admit` (reading) and `poll` (writing) alone. builds: compiles handed in so far.
     """
 
-    def __init__(self, backend: BaseGrammarBackend | None, limits: policy.GrammarLimits,
+    def __init__(self, backend: BaseGrammarBackend | None, limits: GrammarLimits,
                  group: RankGroup | None = None, *, pool: CompilePool[Compiled] | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._backend = backend

@@ -25,7 +25,8 @@ from shared_runtime.conformance.verdict import Judge
 from shared_runtime.constrain.walk import GrammarWalker
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.engine import Engine
-from shared_runtime.policy import GrammarLimits, StageContext, StageOptions, StagePolicy
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import StageContext, StageOptions, StagePolicy
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer

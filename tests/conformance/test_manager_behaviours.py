@@ -13,7 +13,8 @@ import pytest
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.errors import GrammarSyntaxError
-from shared_runtime.policy import AdmitState, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import AdmitState
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer

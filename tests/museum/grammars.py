@@ -12,7 +12,8 @@ from torch import Tensor
 
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import GrammarSyntaxError
-from shared_runtime.policy import Admission, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import Admission
 from shared_runtime.request import Request
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage4_backends import base_grammar_backend as stage4

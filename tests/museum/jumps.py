@@ -10,7 +10,7 @@ from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.trace import TokenOrigin

@@ -9,8 +9,9 @@ from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.constraint import Constraint
 from shared_runtime.forward_batch import ForwardMode
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.metrics import RequestMetrics
-from shared_runtime.policy import GrammarLimits, StageContext
+from shared_runtime.policy import StageContext
 from shared_runtime.request import Request
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.schedule_batch import ScheduleBatch

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import JumpforwardError
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.metrics import RequestMetrics
 from shared_runtime.model.embedded import ensure_embedded
-from shared_runtime.policy import GrammarLimits, StageContext, StageOptions
+from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.request import Request
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.forward_batch import ForwardMode
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.metrics import RequestMetrics
-from shared_runtime.policy import GrammarLimits, StageContext, StageOptions
+from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.request import Request
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.schedule_batch import ScheduleBatch

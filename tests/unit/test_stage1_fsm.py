@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shared_runtime.constrain.byte_automaton import DEAD
 from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.errors import GrammarTimeoutError, UnsatisfiableConstraintError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage1_copied_fsm.fsm import RegexFSM, build_fsm
 from stages.stage1_copied_fsm.tokenizer import ReducedVocabulary

@@ -14,7 +14,7 @@ from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
 from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.errors import GrammarTimeoutError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage1_copied_fsm.regex import make_deterministic_fsm
 from tests.unit.stage1_helpers import byte_automaton
 

@@ -16,7 +16,7 @@ import pytest
 
 from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.errors import GrammarSyntaxError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage2_jump_forward import disk_cache

@@ -18,7 +18,8 @@ from shared_runtime.errors import (
     UnsatisfiableConstraintError,
     UnsupportedConstraintError,
 )
-from shared_runtime.policy import GrammarLimits, StageContext, StageOptions
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage3_outlines.decoder import OutlinesPolicy

@@ -13,7 +13,7 @@ import pytest
 
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError, UnsatisfiableConstraintError
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage4_backends.base_grammar_backend import DEVIATIONS, REGISTRY
 from stages.stage4_backends.outlines_backend import OutlinesGrammarBackend
 from tests.unit.stage4_helpers import BACKENDS, backend, context, grammar, mask_of, real_tokenizer, take, whole

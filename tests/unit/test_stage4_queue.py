@@ -10,7 +10,8 @@ import pytest
 from shared_runtime.constrain.compile_pool import CompilePool
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError, ConstraintError, GrammarTimeoutError
-from shared_runtime.policy import AdmitState, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import AdmitState
 from shared_runtime.sampling_params import SamplingParams
 from stages.stage4_backends.base_grammar_backend import REGISTRY, Compiled, register_backend
 from stages.stage4_backends.grammar_queue import Absent, GrammarQueue, Invalid, RequestState

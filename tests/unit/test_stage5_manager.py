@@ -12,7 +12,8 @@ import pytest
 from shared_runtime.constrain.compile_pool import CompilePool
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError, GrammarTimeoutError, RequestError
-from shared_runtime.policy import Admission, AdmitState, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import Admission, AdmitState
 from shared_runtime.request import Request
 from shared_runtime.tokenizer import Tokenizer
 from stages.stage5_backend_jump.base_grammar_backend import BaseGrammarObject, Compiled, InvalidGrammarObject

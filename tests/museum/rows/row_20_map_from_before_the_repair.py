@@ -6,7 +6,7 @@ import json
 from unittest.mock import patch
 
 from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.policy import GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage2_jump_forward import disk_cache, fsm_cache
 from stages.stage2_jump_forward.decoder import JumpForwardPolicy
 from stages.stage2_jump_forward.disk_cache import DiskCache

@@ -11,7 +11,8 @@ from unittest.mock import patch
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarTimeoutError
 from shared_runtime.execution.rank_group import SingleRank
-from shared_runtime.policy import AdmitState, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import AdmitState
 from stages.stage5_backend_jump import decoder
 from stages.stage5_backend_jump.base_grammar_backend import BaseGrammarBackend
 from stages.stage5_backend_jump.grammar_manager import GrammarManager, RankGroup

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
-from shared_runtime.policy import Admission, AdmitState, GrammarLimits
+from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import Admission, AdmitState
 from shared_runtime.request import Request
 from stages.stage5_backend_jump import decoder
 from stages.stage5_backend_jump.grammar_manager import GrammarManager
