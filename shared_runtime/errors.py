@@ -7,6 +7,10 @@ unconstrained answer (upstream served those until #6803; see the museum).
 
 from __future__ import annotations
 
+from typing import Literal, Self
+
+Blame = Literal["grammar", "unclear", "machine"]
+
 
 class JumpforwardError(Exception):
     """Base of every error this project raises on purpose.
@@ -15,13 +19,24 @@ class JumpforwardError(Exception):
         message: what is wrong, naming the value.
         where: the place: a parameter, a file and field, or an offset in a pattern.
         fix: what the user can do.
+
+    Attributes:
+        blame: of an error that ended a compile: would the same constraint fail again? Caches ask; the rule is in
+            `shared_runtime/constrain/failures.py`.
     """
+
+    blame: Blame = "grammar"
 
     def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
         self.message = message
         self.where = where
         self.fix = fix
         super().__init__(self.__str__())
+
+    def blamed(self, blame: Blame) -> Self:
+        """This error, with `blame`."""
+        self.blame = blame
+        return self
 
     def __str__(self) -> str:
         text = self.message if self.where is None else f"{self.where}: {self.message}"

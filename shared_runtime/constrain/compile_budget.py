@@ -38,7 +38,7 @@ class Budget:
             if time.monotonic() > self._deadline:
                 raise GrammarTimeoutError(
                     f"compiling took longer than {self.limits.compile_timeout:g} s", where="constraint",
-                    fix="simplify the pattern or raise compile_timeout")
+                    fix="simplify the pattern or raise compile_timeout").blamed("unclear")
 
     def states(self, count: int, what: str) -> None:
         """Check the size of an automaton. Raises GrammarTimeoutError past `max_states`."""

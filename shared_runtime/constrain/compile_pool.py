@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from shared_runtime.errors import ConstraintError
 
 T = TypeVar("T")
 
@@ -22,18 +24,27 @@ class CompileJob(Generic[T]):
     """One compile.
 
     Attributes:
-        build: what to run. future: its result. queued: when it was handed in, on the monotonic clock.
-        started: when a thread took it up, None while it waits.
+        build: what to run. key: what it compiles. future: its result.
+        queued: when it was handed in, on the monotonic clock. started: when a thread took it up, None while it waits.
     """
 
     build: Callable[[], T]
+    key: Hashable = None
     future: Future[T] = field(default_factory=Future)
     queued: float = field(default_factory=time.monotonic)
     started: float | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is over without a result."""
+        return self.future.done() and (self.future.cancelled() or self.future.exception() is not None)
+
 
 class CompilePool(Generic[T]):
     """Runs jobs in the order they come, `workers` at a time. Threads end when there is nothing to do.
+
+    A compile that was given up goes on, and its key never gets a second thread: whoever wants the same again takes up
+    that one, or what came of it. So asking for a hostile grammar over and over costs one thread and not all.
 
     Args:
         workers: jobs that run side by side.
@@ -48,6 +59,7 @@ class CompilePool(Generic[T]):
         self._jobs: deque[CompileJob[T]] = deque()
         self._running: set[CompileJob[T]] = set()
         self._stuck: set[CompileJob[T]] = set()
+        self._left: OrderedDict[Hashable, CompileJob[T]] = OrderedDict()  # given up after they started, by key
 
     @property
     def stuck(self) -> int:
@@ -60,12 +72,14 @@ class CompilePool(Generic[T]):
         with self._lock:
             return self._capacity() <= 0
 
-    def submit(self, build: Callable[[], T]) -> CompileJob[T]:
-        """Hand in a job."""
-        job = CompileJob(build)
+    def submit(self, build: Callable[[], T], key: Hashable = None) -> CompileJob[T]:
+        """Hand in a job, or take up the one that was given up with the same `key` (None: there is no such)."""
         with self._lock:
-            self._jobs.append(job)
-            self._start_threads()
+            job = None if key is None else self._left.pop(key, None)
+            if job is None:
+                job = CompileJob(build, key)
+                self._jobs.append(job)
+                self._start_threads()
         return job
 
     def abandon(self, job: CompileJob[T]) -> None:
@@ -74,10 +88,25 @@ class CompilePool(Generic[T]):
             if job in self._jobs:
                 self._jobs.remove(job)
                 job.future.cancel()
-            elif job in self._running:
-                self._running.remove(job)
-                self._stuck.add(job)
-                self._start_threads()
+            elif not job.failed:  # a failure has been told, and is not told again
+                if job in self._running:
+                    self._running.remove(job)
+                    self._stuck.add(job)
+                    self._start_threads()
+                if job.key is not None:
+                    self._left[job.key] = job
+                    self._drop_results()
+
+    def forget(self) -> None:
+        """Keep no result that nobody waits for."""
+        with self._lock:
+            self._left.clear()
+
+    def _drop_results(self) -> None:
+        """Of those given up, the results are memory: a few are kept. The others hold a thread each, so they are few."""
+        done = [key for key, job in self._left.items() if job.future.done()]
+        for key in done[:max(0, len(done) - self._max_stuck)]:
+            del self._left[key]
 
     def _capacity(self) -> int:
         """Threads there may be for jobs that somebody waits for."""
@@ -86,13 +115,15 @@ class CompilePool(Generic[T]):
     def _start_threads(self) -> None:
         while self._jobs and len(self._running) < self._capacity():
             job = self._jobs.popleft()
-            self._begin(job)
-            threading.Thread(target=self._work, args=(job,), name="compile", daemon=True).start()
-
-    def _begin(self, job: CompileJob[T]) -> None:
-        job.started = time.monotonic()
-        job.future.set_running_or_notify_cancel()
-        self._running.add(job)
+            job.started = time.monotonic()
+            job.future.set_running_or_notify_cancel()
+            self._running.add(job)
+            try:
+                threading.Thread(target=self._work, args=(job,), name="compile", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:  # the machine has none left
+                self._running.discard(job)
+                job.future.set_exception(ConstraintError(
+                    f"no thread to compile on: {error}", where="constraint", fix="try again later").blamed("machine"))
 
     def _work(self, job: CompileJob[T]) -> None:
         try:

@@ -1,13 +1,44 @@
-"""What a grammar library's failure is called here: every error that ends a request is one of our own."""
+"""What a failure is called here, and how long it is remembered: the one place that says so, for all stages.
+
+Every error that ends a request is one of our own, and says whose fault it is (`JumpforwardError.blame`):
+
+grammar
+    It would fail again: a syntax error, a size limit, a refusal or a panic of the library. Remembered, so that a bad
+    grammar costs one compile however often it is asked for.
+unclear
+    The compile ran, and ended for want of time, of memory, of a file or a process, or was interrupted. That may be
+    the grammar or the machine. The next request tries again; after the second failure in a row every second one does,
+    then every fourth, and so on: a loaded minute condemns nothing for good, and n requests for a hostile grammar cost
+    no more than log n compiles.
+machine
+    Nothing was compiled to its end: there was no thread, or the compile still runs. Not remembered. It needs no bound,
+    because asking again takes up the same compile where it still runs (`CompilePool`), and else waits for a thread.
+
+What counts is requests and not seconds: requests come in the same order on every rank, so all ranks try again together.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import re
+from concurrent.futures import CancelledError
+from typing import Final, TypeVar
 
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.errors import ConstraintError, GrammarTimeoutError, JumpforwardError
+from shared_runtime.errors import Blame, ConstraintError, GrammarTimeoutError, JumpforwardError
 
 T = TypeVar("T")
+
+_STARVED: Final = (MemoryError, OSError, ImportError, KeyboardInterrupt, CancelledError)
+_SAYS_STARVED: Final = re.compile(r"bad_alloc|out of memory|cannot allocate|start new thread|temporarily unavailable",
+                                  re.IGNORECASE)
+_MOST_DOUBLINGS: Final = 10
+
+
+def blame_of(error: BaseException) -> Blame:
+    """Whose fault it is that a compile ended with `error`."""
+    if isinstance(error, JumpforwardError):
+        return error.blame
+    return "unclear" if isinstance(error, _STARVED) or _SAYS_STARVED.search(str(error)) else "grammar"
 
 
 def own_error(error: BaseException, where: str = "constraint") -> JumpforwardError:
@@ -15,27 +46,66 @@ def own_error(error: BaseException, where: str = "constraint") -> JumpforwardErr
     if isinstance(error, JumpforwardError):
         return error.with_traceback(None)
     return ConstraintError(f"the grammar library failed: {type(error).__name__}: {error}", where=where,
-                           fix="try another --backend")
+                           fix="try another --backend").blamed(blame_of(error))
 
 
-def compile_outcome(job: CompileJob[T], pool: CompilePool[T], limit: float, now: float) -> T | JumpforwardError | None:
+def library_fault(error: BaseException, rid: str) -> JumpforwardError:
+    """What a request ends with because a call into its grammar raised, on the thread of the loop.
+
+    To be asked for every exception: a panic of a Rust library is no `Exception`. What comes from the user and not from
+    a library, an interrupt, is raised again.
+    """
+    if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+        raise error
+    return own_error(error, where=f"request {rid}")
+
+
+class Refusal:
+    """A failure as a cache keeps it. Each request that asks is answered by it, or is to try again.
+
+    Args:
+        error: what was raised. earlier: what the cache held of the same constraint before.
+    """
+
+    def __init__(self, error: JumpforwardError, earlier: object = None) -> None:
+        self.error = error
+        before = earlier.unclear_in_a_row if isinstance(earlier, Refusal) else 0
+        self.unclear_in_a_row: int = before + (error.blame == "unclear")
+        self._answers_left = (1 << min(max(0, self.unclear_in_a_row - 1), _MOST_DOUBLINGS)) - 1
+
+    def answers(self) -> bool:
+        """Whether it answers the request that asks now. To be called once a request."""
+        if self.error.blame == "unclear":
+            self._answers_left -= 1
+            return self._answers_left >= 0
+        return self.error.blame == "grammar"
+
+
+def compile_outcome(job: CompileJob[T], kind: type[T], pool: CompilePool[T], limit: float,
+                    now: float) -> T | JumpforwardError | None:
     """What has become of a compile: its result, why there is none, or None while it goes on.
 
     The time limit counts from when a thread took it up. A job that waits for a thread has none, unless every thread
     is lost to a compile that was given up. A job that is out of time is given up here.
 
     Args:
-        limit: seconds. now: on the monotonic clock.
+        kind: what a compile has to return; anything else is a failure. limit: seconds. now: on the monotonic clock.
     """
     if job.future.done():
-        error = job.future.exception()
-        return job.future.result() if error is None else own_error(error)
+        try:
+            result = job.future.result()
+        except BaseException as error:  # whatever the compile raised, on its own thread
+            return own_error(error)
+        return result if isinstance(result, kind) else ConstraintError(
+            f"the backend has compiled it to {result!r}, which is no {kind.__name__}", where="constraint")
     started = job.started
     if now - (job.queued if started is None else started) <= limit or (started is None and not pool.exhausted):
         return None
     pool.abandon(job)
     if started is None:
         return GrammarTimeoutError(f"{pool.stuck} compiles that were given up still hold every thread",
-                                   where="constraint", fix="try again later, or start the engine anew")
+                                   where="constraint", fix="try again later, or start the engine anew"
+                                   ).blamed("machine")
     return GrammarTimeoutError(f"compiling took longer than {limit:g} s", where="constraint",
-                               fix="simplify it or raise compile_timeout")
+                               fix="simplify it, raise compile_timeout, or ask again later: it still runs"
+                               ).blamed("machine")

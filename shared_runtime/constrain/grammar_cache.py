@@ -3,55 +3,74 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from shared_runtime.constrain.failures import Refusal
 from shared_runtime.constraint import Constraint
+from shared_runtime.errors import JumpforwardError
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[V]):
+    value: V
+    nbytes: int
+    refusal: Refusal | None
 
 
 class GrammarCache(Generic[V]):
     """Forgets the least recently used when `limit_bytes` is passed; the newest value stays however large it is.
 
+    How long a refusal is remembered is the rule of `failures`.
+
     Not locked, and not for compiling threads: touched only at points that every rank reaches with the same values in
     the same order. A hit that depended on a thread's speed made ranks part (museum row 43, until #6188).
 
     Args:
-        size: about how many bytes a value holds.
         limit_bytes: how many all values may hold.
     """
 
-    def __init__(self, size: Callable[[V], int], limit_bytes: int = 256 << 20) -> None:
+    def __init__(self, limit_bytes: int = 256 << 20) -> None:
         self.limit_bytes = limit_bytes
         self.total_bytes = 0
-        self._size = size
-        self._values: OrderedDict[Constraint, V] = OrderedDict()
+        self._entries: OrderedDict[Constraint, _Entry[V]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._entries)
 
     def get(self, key: Constraint) -> V | None:
-        """What is known of `key`, None when nothing is."""
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
+        """What is known of `key`; None when nothing is, or when a refusal is to be put to the test again."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry.value if entry.refusal is None or entry.refusal.answers() else None
 
-    def put(self, key: Constraint, value: V) -> None:
-        """Keep a value, in place of what was known of `key`."""
-        old = self._values.pop(key, None)
-        if old is not None:
-            self.total_bytes -= self._weigh(key, old)
-        self._values[key] = value
-        self.total_bytes += self._weigh(key, value)
-        while self.total_bytes > self.limit_bytes and len(self._values) > 1:
-            self.total_bytes -= self._weigh(*self._values.popitem(last=False))
+    def put(self, key: Constraint, value: V, nbytes: int) -> None:
+        """Keep a grammar of about `nbytes` bytes, in place of what was known of `key`."""
+        self._keep(key, _Entry(value, nbytes, None))
+
+    def refuse(self, key: Constraint, value: V, error: JumpforwardError) -> None:
+        """Keep `value`, which stands for a constraint that could not be served because of `error`."""
+        earlier = self._entries.get(key)
+        refusal = Refusal(error, earlier.refusal if earlier else None)
+        self._keep(key, _Entry(value, len(str(error)), refusal))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._values.clear()
+        self._entries.clear()
         self.total_bytes = 0
 
-    def _weigh(self, key: Constraint, value: V) -> int:
-        return len(key.source) + sum(map(len, key.choices)) + self._size(value)
+    def _keep(self, key: Constraint, entry: _Entry[V]) -> None:
+        if key in self._entries:
+            self.total_bytes -= _weight(key, self._entries.pop(key))
+        self._entries[key] = entry
+        self.total_bytes += _weight(key, entry)
+        while self.total_bytes > self.limit_bytes and len(self._entries) > 1:
+            self.total_bytes -= _weight(*self._entries.popitem(last=False))
+
+
+def _weight(key: Constraint, entry: _Entry[V]) -> int:
+    return len(key.source) + sum(map(len, key.choices)) + entry.nbytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -184,10 +184,17 @@ class BaseGrammarObject(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the cache keeps of a constraint: a grammar at its beginning, and what its requests are to be warned of."""
+    """What the cache keeps of a constraint: a grammar at its beginning, and what its requests are to be warned of.
+
+    `nbytes` is asked for here, on the compiling thread: a library that fails over it fails one compile.
+    """
 
     grammar: BaseGrammarObject
     warnings: tuple[str, ...] = ()
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", int(self.grammar.nbytes))
 
 
 class BaseGrammarBackend(ABC):

@@ -14,10 +14,10 @@ from enum import Enum
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import compile_outcome
+from shared_runtime.constrain.failures import compile_outcome, library_fault
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import ConstraintError, JumpforwardError
+from shared_runtime.errors import JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.request import Request
 
@@ -71,13 +71,14 @@ class GrammarQueue:
         backend: what compiles. limits: `compile_timeout` holds from when a thread takes a compile up.
 
     Attributes:
-        cache: what was compiled and what was refused; it has a memory limit (ours: upstream's only grows).
+        cache: what was compiled and what was refused; it has a memory limit (ours: upstream's only grows). How long
+            a refusal is remembered: `shared_runtime/constrain/failures.py`.
         builds: compiles handed in so far.
     """
 
     def __init__(self, backend: BaseGrammarBackend, limits: GrammarLimits, *,
                  pool: CompilePool[Compiled] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.cache: GrammarCache[Compiled | Invalid] = GrammarCache(_size)
+        self.cache: GrammarCache[Compiled | Invalid] = GrammarCache()
         self.builds = 0
         self._backend = backend
         self._timeout = limits.compile_timeout
@@ -101,7 +102,7 @@ class GrammarQueue:
             return _grant(req, known)
         if key not in self._pending:
             self.builds += 1
-            self._pending[key] = Pending(self._pool.submit(lambda: self._backend.init_value(key)))
+            self._pending[key] = Pending(self._pool.submit(lambda: self._backend.init_value(key), key))
         self._pending[key].waiting.append(req)
         return policy.COMPILING
 
@@ -109,11 +110,16 @@ class GrammarQueue:
         """Requests whose grammar is there or has failed. Never blocks."""
         settled: list[tuple[Request, policy.Admission]] = []
         for key, pending in list(self._pending.items()):
-            outcome = compile_outcome(pending.job, self._pool, self._timeout, self._clock())
+            outcome = compile_outcome(pending.job, Compiled, self._pool, self._timeout, self._clock())
             if outcome is not None:
-                value = Invalid(outcome) if isinstance(outcome, JumpforwardError) else outcome
                 del self._pending[key]
-                self.cache.put(key, value)
+                value: Compiled | Invalid
+                if isinstance(outcome, JumpforwardError):
+                    value = Invalid(outcome)
+                    self.cache.refuse(key, value, outcome)
+                else:
+                    value = outcome
+                    self.cache.put(key, value, value.nbytes)
                 settled += [(req, _grant(req, value)) for req in pending.waiting]
         return settled
 
@@ -128,6 +134,7 @@ class GrammarQueue:
     def reset(self) -> None:
         """Forget what was compiled (museum row 59). This is the only layer: the libraries' own caches are off."""
         self.cache.clear()
+        self._pool.forget()
 
 
 def _grant(req: Request, value: Compiled | Invalid) -> policy.Admission:
@@ -136,11 +143,7 @@ def _grant(req: Request, value: Compiled | Invalid) -> policy.Admission:
         return policy.rejected(value.error)
     try:
         req.grammar = RequestState(value.grammar.copy())
-    except Exception as error:  # of a library; one request's fault ends one request
-        return policy.rejected(ConstraintError(f"the grammar cannot be used: {error}", where=f"request {req.rid}"))
+    except BaseException as error:
+        return policy.rejected(library_fault(error, req.rid))
     req.warnings += [text for text in value.warnings if text not in req.warnings]
     return policy.READY
-
-
-def _size(value: Compiled | Invalid) -> int:
-    return value.grammar.nbytes if isinstance(value, Compiled) else len(str(value.error))

@@ -14,7 +14,7 @@ from typing import Protocol
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import compile_outcome
+from shared_runtime.constrain.failures import compile_outcome, library_fault
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError, RequestError
@@ -81,7 +81,9 @@ class GrammarManager:
         group: the ranks to agree with.
 
     Attributes:
-        cache: touched by `admit` (reading) and `poll` (writing) alone. builds: compiles handed in so far.
+        cache: touched by `admit` (reading) and `poll` (writing) alone, at the same points on every rank. How long a
+            refusal is remembered: `shared_runtime/constrain/failures.py`.
+        builds: compiles handed in so far.
     """
 
     def __init__(self, backend: BaseGrammarBackend | None, limits: GrammarLimits,
@@ -93,7 +95,7 @@ class GrammarManager:
         self._pool = pool or CompilePool(workers=min(4, usable_cores()))
         self._clock = clock
         self._pending: dict[Constraint, PendingGrammar] = {}
-        self.cache: GrammarCache[CacheValue] = GrammarCache(_size)
+        self.cache: GrammarCache[CacheValue] = GrammarCache()
         self.builds = 0
 
     @property
@@ -119,7 +121,8 @@ class GrammarManager:
             return self._grant(req, known)
         pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[key] = PendingGrammar(key, self._pool.submit(lambda: backend.init_value(key)))
+            job = self._pool.submit(lambda: backend.init_value(key), key)
+            pending = self._pending[key] = PendingGrammar(key, job)
             self.builds += 1
         pending.waiting.append(req)
         return policy.COMPILING
@@ -131,17 +134,21 @@ class GrammarManager:
         agreed = agree(self._group.from_each(self._local_decision()))
         settled: list[tuple[Request, policy.Admission]] = []
         for pending in [one for key, one in self._pending.items() if key in agreed.ready or key in agreed.failed]:
-            key = pending.key
-            value: CacheValue
-            if key in agreed.failed:
-                self._pool.abandon(pending.job)
-                value = InvalidGrammarObject(agreed.failed[key])
-            else:
-                value = pending.job.future.result()
-            del self._pending[key]
-            self.cache.put(key, value)
+            value = self._settle(pending, agreed.failed.get(pending.key))
             settled += [(req, self._grant(req, value)) for req in pending.waiting]
         return settled
+
+    def _settle(self, pending: PendingGrammar, error: JumpforwardError | None) -> CacheValue:
+        """What all ranks make of a compile: out of the queue, into the cache."""
+        del self._pending[pending.key]
+        if error is None:
+            compiled = pending.job.future.result()
+            self.cache.put(pending.key, compiled, compiled.nbytes)
+            return compiled
+        self._pool.abandon(pending.job)  # it may have gone well on this rank
+        invalid = InvalidGrammarObject(error)
+        self.cache.refuse(pending.key, invalid, error)
+        return invalid
 
     def cancel(self, rid: str) -> None:
         """Forget a waiting request, and the compile when nobody else waits for it. Idempotent (museum row 45)."""
@@ -154,6 +161,7 @@ class GrammarManager:
     def reset(self) -> None:
         """Empty every layer: this cache, and what the library keeps by itself (museum row 59). Waiting ones stay."""
         self.cache.clear()
+        self._pool.forget()
         if self._backend is not None:
             self._backend.reset()
 
@@ -161,7 +169,7 @@ class GrammarManager:
         """A compile that is past its limit here is given up here; as it then fails everywhere, on every rank."""
         ready, failed, now = set[Constraint](), dict[Constraint, JumpforwardError](), self._clock()
         for key, pending in self._pending.items():
-            outcome = compile_outcome(pending.job, self._pool, self._limits.compile_timeout, now)
+            outcome = compile_outcome(pending.job, Compiled, self._pool, self._limits.compile_timeout, now)
             if isinstance(outcome, JumpforwardError):
                 failed[key] = outcome
             elif outcome is not None:
@@ -175,15 +183,11 @@ class GrammarManager:
         try:
             grammar = value.grammar.copy()
             grammar.maybe_init_reasoning(req.sampling.thinking, req.sampling.thinking_budget)
-        except Exception as error:  # of a library; one request's fault ends one request
-            return policy.rejected(ConstraintError(f"the grammar cannot be used: {error}", where=f"request {req.rid}"))
+        except BaseException as error:
+            return policy.rejected(library_fault(error, req.rid))
         req.grammar = grammar
         req.warnings += [text for text in value.warnings if text not in req.warnings]
         return policy.READY
-
-
-def _size(value: CacheValue) -> int:
-    return value.grammar.nbytes if isinstance(value, Compiled) else len(str(value.error))
 
 
 def _check_one_language(constraint: Constraint) -> None:

@@ -65,7 +65,7 @@ def test_absent_invalid_and_compiled_are_three_values() -> None:
 
 def test_a_library_that_raises_anything_is_an_error_of_its_request() -> None:
     def explode(_: Constraint) -> None:
-        raise MemoryError("no more")
+        raise ZeroDivisionError("no more")
 
     queue, key = GrammarQueue(ThirdParty(context(), explode), GrammarLimits()), Constraint.regex("x")
     queue.admit(request(key), key)
@@ -73,7 +73,34 @@ def test_a_library_that_raises_anything_is_an_error_of_its_request() -> None:
     known = queue.known(key)
     assert isinstance(known, Invalid)
     assert isinstance(known.error, ConstraintError)
-    assert "MemoryError" in str(known.error)
+    assert "ZeroDivisionError" in str(known.error)
+
+
+@pytest.mark.parametrize("error", [MemoryError("taken"), OSError(28, "No space left"), KeyboardInterrupt()], ids=repr)
+def test_what_the_machine_did_to_a_compile_does_not_condemn_the_grammar(error: BaseException) -> None:
+    errors = [error]
+
+    def fails_once(_: Constraint) -> None:
+        if errors:
+            raise errors.pop()
+
+    queue, key = GrammarQueue(ThirdParty(context(), fails_once), GrammarLimits()), Constraint.regex("x")
+    queue.admit(request(key), key)
+    assert _settled(queue, 1) == {"r": AdmitState.REJECTED}
+    queue.admit(request(key), key)
+    assert _settled(queue, 1) == {"r": AdmitState.READY}
+
+
+def test_a_grammar_that_eats_the_memory_each_time_is_compiled_ever_more_rarely() -> None:
+    def explode(_: Constraint) -> None:
+        raise MemoryError
+
+    backend = ThirdParty(context(), explode)
+    queue, key = GrammarQueue(backend, GrammarLimits()), Constraint.regex("x")
+    for _ in range(40):
+        if queue.admit(request(key), key).state is AdmitState.COMPILING:
+            _settled(queue, 1)
+    assert len(backend.compiled) == queue.builds == 6
 
 
 def test_a_slow_grammar_holds_up_nobody_behind_it() -> None:
@@ -100,11 +127,17 @@ def test_a_stuck_compile_frees_its_request_and_is_counted() -> None:
     clock[0] = 6.0
     (_, admission), = queue.poll()
     assert isinstance(admission.error, GrammarTimeoutError)
-    assert queue.stuck == 1
+    for _ in range(10):
+        queue.admit(request(key), key)
+        assert _settled(queue, 1) == {"r": AdmitState.REJECTED}
+    assert (queue.stuck, len(backend.compiled)) == (1, 1)
     queue.admit(request(other, rid="other"), other)
     clock[0] = 0.0
     assert _settled(queue, 1) == {"other": AdmitState.READY}
     gate.set()
+    queue.admit(request(key), key)
+    assert _settled(queue, 1) == {"r": AdmitState.READY}
+    assert len(backend.compiled) == 2, "it was only late: what came of it serves the next request"
 
 
 def test_a_cancelled_request_does_not_come_back_and_its_neighbour_does() -> None:

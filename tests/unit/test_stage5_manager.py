@@ -164,13 +164,83 @@ def test_a_compile_without_an_end_times_out_for_every_number_of_ranks(
     assert isinstance(answers["endless"].error, GrammarTimeoutError)
     assert "5 s" in str(answers["endless"].error)
     assert manager.stuck == 1
-    assert manager.admit(request("again", ONE)).state is AdmitState.REJECTED
-    assert backend.builds == {ONE: 1}
+    for number in range(10):
+        manager.admit(request(f"again-{number}", ONE))
+        assert states(settle(manager, 1)) == {f"again-{number}": AdmitState.REJECTED}
+    assert (backend.builds, manager.stuck) == ({ONE: 1}, 1)
     gate.open[ONE].set()
     deadline = time.monotonic() + 10
     while manager.stuck and time.monotonic() < deadline:
         time.sleep(0.001)
     assert manager.stuck == 0
+    if group is not None:
+        group.other = Decision(frozenset({ONE}), {})
+    manager.admit(request("late", ONE))
+    assert states(settle(manager, 1)) == {"late": AdmitState.READY}
+    assert backend.builds == {ONE: 1}
+
+
+def test_what_the_machine_did_to_a_compile_does_not_condemn_the_grammar(
+        manager: GrammarManager, backend: ScriptedBackend, gate: Gate) -> None:
+    gate.open[ONE].set()
+    gate.errors[ONE] = MemoryError("a neighbour took it all")
+    manager.admit(request("x", ONE))
+    answer = settle(manager, 1)["x"]
+    assert (answer.state, isinstance(answer.error, ConstraintError)) == (AdmitState.REJECTED, True)
+    assert "MemoryError" in str(answer.error)
+    gate.errors.clear()
+    manager.admit(request("y", ONE))
+    assert states(settle(manager, 1)) == {"y": AdmitState.READY}
+    assert backend.builds == {ONE: 2}
+
+
+def test_a_grammar_that_eats_the_memory_each_time_is_compiled_ever_more_rarely(
+        manager: GrammarManager, backend: ScriptedBackend, gate: Gate) -> None:
+    gate.open[ONE].set()
+    gate.errors[ONE] = MemoryError()
+    for number in range(40):
+        if manager.admit(request(f"{number}", ONE)).state is AdmitState.COMPILING:
+            settle(manager, 1)
+    assert backend.builds == {ONE: 6}
+
+
+def test_ranks_try_again_together_whoever_failed(tokenizer: Tokenizer) -> None:
+    """One rank runs out of memory where the other compiles: both refuse, and both try again at the same request."""
+    other = Decision(frozenset(), {ONE: ConstraintError("no memory on rank 1").blamed("unclear")})
+    managers = [GrammarManager(ScriptedBackend(context_over(SMALL, tokenizer), lambda _: WordGrammar(SMALL, [A])),
+                               GrammarLimits(), FakeRanks(other, first=first)) for first in (True, False)]
+    answers: list[list[AdmitState]] = [[], []]
+    for number in range(9):
+        for manager, seen in zip(managers, answers, strict=True):
+            admission = manager.admit(request(f"r{number}", ONE))
+            seen.append(admission.state)
+            if admission.state is AdmitState.COMPILING:
+                settle(manager, 1)
+    assert answers[0] == answers[1]
+    assert [index for index, state in enumerate(answers[0]) if state is AdmitState.COMPILING] == [0, 1, 3, 7]
+
+
+def test_an_aborted_compile_is_not_started_twice(manager: GrammarManager, backend: ScriptedBackend, gate: Gate) -> None:
+    """Else a client that asks and leaves, over and over, takes every thread with one grammar."""
+    for number in range(20):
+        manager.admit(request(f"r{number}", ONE))
+        manager.cancel(f"r{number}")
+    assert manager.stuck <= 1
+    gate.open[ONE].set()
+    manager.admit(request("stays", ONE))
+    assert states(settle(manager, 1)) == {"stays": AdmitState.READY}
+    assert backend.builds == {ONE: 1}
+
+
+@pytest.mark.parametrize("made", [None, "a grammar", ConstraintError("returned, not raised")], ids=repr)
+def test_a_backend_that_returns_something_else_fails_its_requests(tokenizer: Tokenizer, made: object) -> None:
+    class Odd(ScriptedBackend):
+        def init_value(self, constraint: Constraint) -> Compiled:
+            return made  # type: ignore[return-value]  # a third party's backend need not be typed
+
+    manager = GrammarManager(Odd(context_over(SMALL, tokenizer), lambda _: WordGrammar(SMALL, [A])), GrammarLimits())
+    manager.admit(request("r", ONE))
+    assert "which is no Compiled" in str(settle(manager, 1)["r"].error)
 
 
 def test_waiting_for_a_thread_does_not_count_as_compiling(backend: ScriptedBackend, gate: Gate) -> None:
