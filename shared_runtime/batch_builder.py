@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import EngineStateError
 from shared_runtime.finisher import Finisher
@@ -131,7 +133,7 @@ class BatchBuilder:
             origins: list[TokenOrigin] = ["forced"] * len(proposal.forced)
             self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
             self._tracer.emitted(req, proposal.forced)
-        return proposal
+        return replace(proposal, draft=self._finisher.known(proposal.draft))
 
     def _decode_row(self, req: Request, proposal: Proposal) -> BatchRow:
         """The newest tokens of `req`, and its draft, on slots of their own."""

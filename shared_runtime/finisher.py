@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from shared_runtime.detokenizer import IncrementalDetokenizer
 from shared_runtime.policy import AcceptResult
@@ -44,6 +45,10 @@ class Finisher:
         if req.finish is None and accepted.error is not None:
             req.finish = FinishReason("error", error=accepted.error)
         return emitted
+
+    def known(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """The leading ids that are tokens. A draft may come from anywhere, and the model has no row for another id."""
+        return tuple(takewhile(lambda token_id: 0 <= token_id < len(self._vocabulary), token_ids))
 
     def recheck(self, req: Request) -> FinishReason | None:
         """Why a request ends whose output a stage has rewritten; None when it goes on.

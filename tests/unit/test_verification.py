@@ -195,6 +195,17 @@ def test_free_and_constrained_rows_with_and_without_drafts_share_a_batch(make_en
     assert mixed[1].metrics.forward_passes == plain[1].metrics.forward_passes
 
 
+@pytest.mark.parametrize("strange", [-1, 49_152, 1 << 40])
+def test_a_draft_is_cut_at_an_id_that_is_no_token(strange: int, make_engine: EngineFactory) -> None:
+    params = SamplingParams(max_new_tokens=6, ignore_eos=True)
+    plain = make_engine(exact=True).generate_one(PROMPTS[0], sampling=params)
+    engine = make_engine(exact=True)
+    _install(engine, lambda req, room: Proposal(draft=(plain.token_ids[len(req.output_ids)], strange)[:room]))
+    result = engine.generate_one(PROMPTS[0], sampling=params)
+    assert result.token_ids == plain.token_ids
+    assert result.counts["drafted"] == result.counts["accepted"] == 2
+
+
 def test_a_stage_that_proposes_too_much_is_told(make_engine: EngineFactory) -> None:
     engine = make_engine()
     _install(engine, lambda req, room: Proposal(draft=(17,) * (room + 1)))
