@@ -20,6 +20,7 @@ from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
 from shared_runtime.errors import ConfigError, JumpforwardError
+from jumpforward.rank_options import RankOptions
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -57,6 +58,8 @@ def run(
     execution: ExecutionOptions,
     stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
     trace: Annotated[Path | None, typer.Option(
+    ranks: RankOptions,
+    context: typer.Context,
         "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -65,7 +68,8 @@ def run(
 
     return run_command.run(run_command.RunRequest(
         prompt=prompt, stage=stage, as_json=as_json, trace=trace, engine=engine, constraint=constraint,
-        sampling=sampling, how=how, grammar=grammar, decoding=decoding, execution=execution))
+        sampling=sampling, how=how, grammar=grammar, decoding=decoding, execution=execution, ranks=ranks,
+        words=context.obj))
 
 
 @app.command()
@@ -153,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tolerate_any_text(sys.stdout)
     tolerate_any_text(sys.stderr)
     try:
-        code = app(words, prog_name="jumpforward", standalone_mode=False)
+        code = app(words, prog_name="jumpforward", standalone_mode=False, obj=words)
         sys.stdout.flush()
         if code == INTERRUPTED:
             print("interrupted", file=sys.stderr)

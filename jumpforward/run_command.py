@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from jumpforward.console import ProgressLine, TextWriter, legend, wants_colour
@@ -13,13 +15,19 @@ from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, Gram
 from jumpforward.exit_codes import INTERRUPTED, OK
 from jumpforward.interrupt import Interrupt
 from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.rank_options import RankOptions
+from jumpforward.ranks import follow, note_on_ranks, parallel_engine, place_of, start_ranks
 from jumpforward.result_json import answer_json, request_json
 from jumpforward.validity import is_valid
 from shared_runtime.constraint import Constraint
 from shared_runtime.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from shared_runtime.config import EngineConfig
     from shared_runtime.engine import Engine
+    from shared_runtime.execution.parallel_engine import ParallelEngine
+    from shared_runtime.execution.rank_group import TorchRankGroup
+    from shared_runtime.execution.rank_place import RankPlace
     from shared_runtime.result import Result, StreamEvent
 
 
@@ -38,31 +46,41 @@ class RunRequest:
     grammar: GrammarOptions = field(default_factory=GrammarOptions)
     decoding: DecodingOptions = field(default_factory=DecodingOptions)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    ranks: RankOptions = field(default_factory=RankOptions)
+    words: Sequence[str] = ()
 
 
 def run(request: RunRequest) -> int:
-    """Serve it and print; returns the exit code.
+    """Serve it and print; returns the exit code. One of several ranks that is not the first prints nothing.
 
     Raises:
         JumpforwardError: the request cannot be served.
     """
-    prompt, constraint = request.how.prompt(request.prompt), request.constraint.constraint()
-    sampling = request.sampling.params()
-    progress = ProgressLine()
-    progress(f"loading {request.engine.model}", 0, 0)
-    from shared_runtime.engine import Engine
-
+    constraint, sampling = request.constraint.constraint(), request.sampling.params()
+    place, progress = place_of(request.ranks), ProgressLine()
+    if place is None or place.rank == 0:
+        progress(f"loading {request.engine.model}", 0, 0)
     config = request.engine.config(request.stage, request.trace, backend=request.grammar.backend,
                                    options=request.execution.complete(
                                        request.decoding.complete(request.grammar.stage_options())),
                                    overlap=request.execution.overlaps)
-    printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
+    if request.ranks.token_sync is False:
+        config = replace(config, sync_token_ids=False)
     try:
-        with Engine(config, progress=progress) as engine:
+        if place is None and (request.ranks.tp or 1) > 1:
+            return start_ranks(config, request.ranks.tp or 1, request.words, progress)
+        if place is not None and place.rank > 0:
+            return follow(config, place, request.ranks)
+        prompt = request.how.prompt(request.prompt)
+        printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
+        engine, group = _engine(config, place, request.ranks, progress)
+        with engine, printer:
             backends = engine.parts.stage.capabilities.backends
             results, interrupted = _serve(engine, prompt, sampling, constraint, printer)
     finally:
         progress.clear()
+    if group is not None:
+        group.leave()
     if request.as_json:
         json.dump({
             "request": request_json(prompt, sampling, constraint, request.engine.model),
@@ -74,10 +92,22 @@ def run(request: RunRequest) -> int:
     else:
         for result in results:
             print(summary(result, constraint, n=sampling.n), file=sys.stderr)
+        if group is not None:
+            print(note_on_ranks(group), file=sys.stderr)
     return INTERRUPTED if interrupted else OK
 
 
-def _serve(engine: Engine, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
+def _engine(config: EngineConfig, place: RankPlace | None, ranks: RankOptions,
+            progress: ProgressLine) -> tuple[Engine | ParallelEngine, TorchRankGroup | None]:
+    """An engine alone, or the first of several with the group that they talk in."""
+    from shared_runtime.engine import Engine
+
+    if place is None:
+        return Engine(config, progress=progress), None
+    return parallel_engine(config, place, ranks, progress)
+
+
+def _serve(engine: Engine | ParallelEngine, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
            printer: _Printer) -> tuple[list[Result], bool]:
     """Turn the loop until every answer has ended; Ctrl-C aborts them between two turns."""
     results: list[Result] = []
@@ -98,19 +128,28 @@ def _serve(engine: Engine, prompt: Prompt, sampling: SamplingParams, constraint:
                     if event.result.error is not None:
                         raise event.result.error
                     results.append(event.result)
-    printer.end()
     return sorted(results, key=lambda result: result.index), aborted
 
 
 @dataclass(slots=True)
 class _Printer:
-    """Streams a single answer; several ones would run into each other, so each is shown when it is whole."""
+    """Streams a single answer; several ones would run into each other, so each is shown when it is whole.
+
+    As a context manager it ends the line, also where an error cuts the text short.
+    """
 
     answers: int
     silent: bool
     progress: ProgressLine
     writer: TextWriter = field(default_factory=lambda: TextWriter(sys.stdout))
     held: dict[int, list[StreamEvent]] = field(default_factory=dict)
+
+    def __enter__(self) -> _Printer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.end()
 
     def show(self, event: StreamEvent) -> None:
         if self.silent:

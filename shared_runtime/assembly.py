@@ -10,12 +10,14 @@ import torch
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import ConfigError
+from shared_runtime.execution.agreed_policy import AgreedPolicy
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.locate import locate_model
 from shared_runtime.model_runner import ModelRunner, load_model
+from shared_runtime.model.shard import local_config
 from shared_runtime.naive_cache import NaiveCache
 from shared_runtime.policy import StageContext, StagePolicy, StageSpec, wishes
 from shared_runtime.prefix_cache import PrefixCache
@@ -53,7 +55,7 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
     if not listed and not stage.capabilities.open_backends:
         raise ConfigError(f"stage {stage.id} has no backend {config.backend!r}", where="backend",
                           fix=f"it has: {', '.join(stage.capabilities.backends)}")
-    _check_abilities(config, stage)
+    _check_abilities(config, stage, ranks.size)
     if config.torch_device.type == "cpu":
         torch.set_num_threads(config.thread_count)
     folder = locate_model(config.model, progress)
@@ -71,9 +73,38 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
         tracer=_tracer(config, tokenizer, policy))
 
 
-def _check_abilities(config: EngineConfig, stage: StageSpec) -> None:
+def check_ranks(config: EngineConfig, size: int, progress: Progress | None = None) -> None:
+    """Whether `size` processes could share this engine: what would fail in each of them fails here, once.
+
+    Raises:
+        CheckpointError: the model cannot be found or fetched.
+        ConfigError: so many cannot share it (naming the sizes that can), or the stage or this machine cannot do it.
+    """
+    _check_abilities(config, get_stage(config.stage), size)
+    gpus = torch.cuda.device_count() if config.torch_device.type == "cuda" else size
+    if gpus < size:
+        raise ConfigError(f"{size} ranks need a GPU each, and this machine has {gpus}", where="ranks",
+                          fix="use fewer, or --device cpu")
+    local_config(ModelConfig.from_folder(locate_model(config.model, progress)), size)
+
+
+def _load(config: EngineConfig, progress: Progress | None, ranks: RankGroup) -> LoadedModel:
+    folder = locate_model(config.model, progress)
+    model, decoder = load_model(folder, dtype=config.torch_dtype, device=config.torch_device, exact=config.exact,
+                                load_format=config.load_format, group=ranks)
+    tokenizer = Tokenizer.from_folder(folder, vocab_width=model.vocab_size)
+    return LoadedModel(_settings(config, ranks), model, decoder, tokenizer)
+
+
+def _settings(config: EngineConfig, ranks: RankGroup) -> tuple[object, ...]:
+    """What decides about the weights and the way they are multiplied."""
+    return (config.model, config.load_format, config.torch_dtype, config.torch_device, config.exact,
+            ranks.rank, ranks.size)
+
+
+def _check_abilities(config: EngineConfig, stage: StageSpec, ranks: int) -> None:
     """Asking a generation for what it could not do is an error that names the first one that can."""
-    for wish in wishes(config.options, config.overlap is True):
+    for wish in wishes(config.options, config.overlap is True, ranks):
         if not wish.granted_by(stage.capabilities):
             first = first_stage_able(wish.granted_by)
             raise ConfigError(f"stage {stage.id} {wish.lack}", where=wish.setting,
@@ -88,6 +119,8 @@ def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:
     # One row more than may run: the request whose prompt is being fed in chunks holds one too.
     tables = ReqToTokenPool(size=config.max_running_requests + 1, max_len=longest, device=device)
     cache: PrefixCache = RadixCache(pool) if config.prefix_cache == "radix" else NaiveCache(pool)
+    if ranks.size > 1:
+        policy = AgreedPolicy(policy, ranks)
     return KVMemory(pool, tables, cache)
 
 

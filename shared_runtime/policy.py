@@ -252,7 +252,7 @@ class Wish:
     granted_by: Callable[[Capabilities], bool]
 
 
-def wishes(options: StageOptions, overlap: bool) -> list[Wish]:
+def wishes(options: StageOptions, overlap: bool, ranks: int = 1) -> list[Wish]:
     """What these settings ask of a stage beyond its constraint kinds."""
     jumps = set(options.backend_jump.split("+")) - {"none"}
     known = [
@@ -261,6 +261,7 @@ def wishes(options: StageOptions, overlap: bool) -> list[Wish]:
         (options.spec != "none", Wish("spec", "verifies no drafts", lambda can: can.speculation)),
         (bool(jumps), Wish("backend_jump", "has no jump by the backend", lambda can: jumps <= set(can.jump_forward))),
     ]
+        (ranks > 1, Wish("ranks", "agrees on nothing with other processes", lambda can: can.tensor_parallel)),
     return [wish for wanted, wish in known if wanted]
 
 

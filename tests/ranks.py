@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from shared_runtime.execution.rank_group import TorchRankGroup
+from shared_runtime.execution.rank_place import RankPlace
 
 Body = Callable[..., Any]
 
@@ -57,7 +58,7 @@ def _answer(process: multiprocessing.process.BaseProcess, pipe: Connection, rank
 def _rank(rank: int, size: int, address: str, pipe: Connection, body: Body, arguments: tuple[object, ...]) -> None:
     torch.set_num_threads(1)
     try:
-        group = TorchRankGroup.connect(torch.device("cpu"), rank=rank, size=size, address=address, timeout_s=30.0)
+        group = TorchRankGroup.connect(torch.device("cpu"), RankPlace(rank, size, rank, address), timeout_s=30.0)
         answer = body(group, *arguments)
     except BaseException:
         pipe.send((True, traceback.format_exc()))

@@ -7,19 +7,21 @@ the same make the same ones; what a stage decides by time (which grammars are re
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from types import TracebackType
 
+from shared_runtime.assembly import EngineParts
 from shared_runtime.config import EngineConfig
-from shared_runtime.engine import Engine, Progress
+from shared_runtime.constraint import Constraint
+from shared_runtime.engine import Engine, Message, Progress
 from shared_runtime.errors import EngineStateError, JumpforwardError
-from shared_runtime.execution.rank_group import RankGroup
+from shared_runtime.execution.rank_group import AGREE_ON_IDS, RankDivergenceError, RankGroup
 from shared_runtime.request_factory import Ask
-from shared_runtime.result import Result, refused
+from shared_runtime.result import Result, StreamEvent, refused
+from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.trace import StepRecord
-
-
-class RankDivergenceError(EngineStateError):
-    """Ranks that should be the same are not: their next collective call would hang or mix up data."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,17 @@ class Turn:
 class ParallelEngine:
     """This rank's engine. Rank 0 calls `add_request`, `step` and `close`; every other rank calls `follow`.
 
+    As a context manager it closes for all ranks, unless a turn has failed: then nobody knows where the others are, and
+    they end when this process does.
+
+    Args:
+        config: the settings, the same on every rank but for `trace`.
+        ranks: the processes that share the model.
+        progress: as `Engine` takes it.
+
+    Raises:
+        CheckpointError, ConfigError: see `assemble`.
+
     Before each turn the ranks compare what they have written so far. Ranks that differ end there with a report, in the
     time of one message, instead of hanging in a collective call that the others never make.
     """
@@ -43,21 +56,44 @@ class ParallelEngine:
         self._ranks = ranks
         self._next = Turn()
         self._count = 0
+        self._in_turn = False
         self._refused: list[Result] = []
 
-    def add_request(self, ask: Ask, rid: str | None = None) -> str:
+    def __enter__(self) -> ParallelEngine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        if self._in_turn or self._ranks.rank > 0:
+            self.engine.close()
+        else:
+            self.close()
+
+    @property
+    def parts(self) -> EngineParts:
+        """What this rank's engine is made of."""
+        return self.engine.parts
+
+    def add_request(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
+                    sampling: SamplingParams | None = None, constraint: Constraint | None = None) -> list[str]:
+        """Rank 0: `submit` in the words of `Engine.add_request`."""
+        return self.submit(Ask(prompt, messages, None, sampling, constraint))
+
+    def submit(self, ask: Ask, rid: str | None = None) -> list[str]:
         """Rank 0: a request for the next turn; a wrong one shows there, as an error of that request alone.
 
         Returns:
-            Its id; with n > 1, that of the group.
+            The ids of its `n` answers, as `Engine.add_request`. A request that is refused has one result, under the
+            id of the whole.
         """
         self._count += 1
         name = rid or f"req-{self._count}"
         self._next.asks.append((name, ask))
-        return name
+        answers = 1 if ask.sampling is None else ask.sampling.n
+        return [name] if answers == 1 else [f"{name}/{index}" for index in range(answers)]
 
     def abort(self, rid: str) -> None:
-        """Rank 0: end a request in the next turn."""
+        """Rank 0: end a request in the next turn; nothing happens when it has ended by then."""
         self._next.aborts.append(rid)
 
     @property
@@ -73,15 +109,24 @@ class ParallelEngine:
             RankLostError: a rank has gone.
         """
         turn, self._next = self._next, Turn()
-        return self._carry_out(self._ranks.from_first(turn))
+        self._in_turn = True
+        record = self._carry_out(self._ranks.from_first(turn))
+        self._in_turn = False
+        return record
 
     def run(self) -> list[Result]:
         """Rank 0: turns until everything has ended; the results in the order they ended."""
         results = []
         while self.has_work:
             self.step()
-            results += self._ended()
+            results += _results(self.take_events())
         return results
+
+    def take_events(self) -> list[StreamEvent]:
+        """What is new on this rank since the last call, refused requests included."""
+        refused_now, self._refused = self._refused, []
+        return [StreamEvent(rid=one.rid, index=0, text="", start=0, token_ids=[], origins=[], finished=True, result=one)
+                for one in refused_now] + self.engine.take_events()
 
     def follow(self) -> list[Result]:
         """Another rank: do as rank 0 says until it closes; the results that this rank has seen.
@@ -96,7 +141,7 @@ class ParallelEngine:
                 self.engine.close()
                 return results
             self._carry_out(turn)
-            results += self._ended()
+            results += _results(self.take_events())
 
     def close(self) -> None:
         """Rank 0: tell the others that all is over."""
@@ -110,13 +155,10 @@ class ParallelEngine:
             except JumpforwardError as error:
                 self._refused.append(refused(name, ask.prompt or "", error))
         for name in turn.aborts:
-            self.engine.abort(name)
+            with suppress(EngineStateError):  # it has ended meanwhile
+                self.engine.abort(name)
         self._compare()
         return self.engine.step()
-
-    def _ended(self) -> list[Result]:
-        results, self._refused = self._refused, []
-        return results + [event.result for event in self.engine.take_events() if event.result is not None]
 
     def _compare(self) -> None:
         """Every rank must have written the same tokens.
@@ -134,4 +176,8 @@ class ParallelEngine:
         rid = differing[0]
         shown = ", ".join(f"rank {rank} ends with {seen.get(rid, [])[-3:]}" for rank, seen in enumerate(everyone))
         raise RankDivergenceError(f"the ranks have written different tokens for {rid}: {shown}", where="ranks",
-                                  fix="sampled ids must be agreed on: sync_token_ids")
+                                  fix=AGREE_ON_IDS)
+
+
+def _results(events: list[StreamEvent]) -> list[Result]:
+    return [event.result for event in events if event.result is not None]

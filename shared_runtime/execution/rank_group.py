@@ -17,13 +17,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shared_runtime.errors import EngineStateError
+from shared_runtime.errors import ConfigError, EngineStateError
+from shared_runtime.execution.rank_place import RankPlace
 
 T = TypeVar("T")
+
+AGREE_ON_IDS = "sampled ids are agreed on only while a request has a grammar, and sync_token_ids is on"
 
 
 class RankLostError(EngineStateError):
     """Another rank was killed, has failed, or did not answer in time."""
+
+
+class RankDivergenceError(EngineStateError):
+    """Ranks that should be the same are not: their next collective call would hang or mix up data."""
 
 
 class RankGroup(Protocol):
@@ -92,47 +99,49 @@ class TorchRankGroup:
     """`RankGroup` over `torch.distributed`: NCCL for tensors on a GPU, gloo on a CPU and for everything else.
 
     Attributes:
-        device: where tensors live.
-        control: a gloo group, for decisions; equals the default group on a CPU.
+        device: where tensors live. rank, size: this process's number, and how many there are.
+        control: a gloo group of its own, for decisions: a forward pass on another thread talks in the default group
+            at the same time, and two threads' messages in one group would be taken for each other's.
+        agreed: ids that were agreed on so far. overruled: those of them about which the ranks were not of one mind.
     """
 
     device: torch.device
+    rank: int
+    size: int
     control: dist.ProcessGroup
+    agreed: int = 0
+    overruled: int = 0
 
     @classmethod
-    def connect(cls, device: torch.device, *, rank: int, size: int, address: str,
-                timeout_s: float = 60.0) -> TorchRankGroup:
-        """Meet the other ranks.
+    def connect(cls, device: torch.device, place: RankPlace, *, timeout_s: float = 60.0) -> TorchRankGroup:
+        """Meet the other ranks; on CUDA this process then works on the GPU of its place.
 
         Args:
-            device: where tensors live. rank, size: of this process. address: `tcp://host:port` or `file:///path`.
+            device: where tensors live. place: which rank this is, and where they meet.
             timeout_s: a rank that does not answer for so long ends the others with an error: no rank waits for
                 ever for one that was killed or has lost its way.
 
         Raises:
+            ConfigError: this machine has no GPU for this rank.
             EngineStateError: the others did not come.
         """
+        if device.type == "cuda":
+            if place.local_rank >= torch.cuda.device_count():
+                raise ConfigError(f"rank {place.rank} has no GPU of its own: this machine has "
+                                  f"{torch.cuda.device_count()}", where="ranks", fix="use fewer ranks, or --device cpu")
+            torch.cuda.set_device(place.local_rank)
         timeout = datetime.timedelta(seconds=timeout_s)
         backend = "nccl" if device.type == "cuda" else "gloo"
         try:
-            dist.init_process_group(backend, init_method=address, rank=rank, world_size=size, timeout=timeout)
-            control = dist.new_group(backend="gloo", timeout=timeout) if backend == "nccl" else dist.group.WORLD
+            dist.init_process_group(backend, init_method=place.address, rank=place.rank, world_size=place.size,
+                                    timeout=timeout)
+            control = dist.new_group(backend="gloo", timeout=timeout)
         except (RuntimeError, ValueError) as error:
-            raise EngineStateError(f"rank {rank} of {size} could not meet the others: {error}",
-                                   where=address) from error
+            raise EngineStateError(f"rank {place.rank} of {place.size} could not meet the others: {error}",
+                                   where=place.address) from error
         if control is None:
-            raise EngineStateError(f"rank {rank} is not in its own group", where=address)
-        return cls(device, control)
-
-    @property
-    def rank(self) -> int:
-        """This process's number."""
-        return dist.get_rank()
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-        return dist.get_world_size()
+            raise EngineStateError(f"rank {place.rank} is not in its own group", where=place.address)
+        return cls(device, place.rank, place.size, control)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """All-reduce, in place on a tensor that nobody else uses."""
@@ -150,10 +159,14 @@ class TorchRankGroup:
 
     def lowest(self, ids: list[int]) -> list[int]:
         """All-reduce with MIN: any rule that all ranks can compute would do; upstream took this one (#3060)."""
-        agreed = torch.tensor(ids, dtype=torch.int64)
+        # Beside each id its negative, whose minimum tells the highest: one message says both what and whether.
+        both = torch.tensor([ids, [-one for one in ids]], dtype=torch.int64)
         with self._talking():
-            dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=self.control)
-        return agreed.tolist()
+            dist.all_reduce(both, op=dist.ReduceOp.MIN, group=self.control)
+        lowest: list[int] = both[0].tolist()
+        self.agreed += len(ids)
+        self.overruled += int((both[0] != -both[1]).sum())
+        return lowest
 
     def from_first(self, value: T) -> T:
         """Broadcast from rank 0."""

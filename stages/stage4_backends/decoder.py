@@ -217,6 +217,6 @@ STAGE = policy.StageSpec(
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("outlines", "xgrammar", "llguidance"),
         backend_constraints={"outlines": _REGULAR}, jump_forward=("none", "scheduler"), async_compile=True,
-        open_backends=True),
+        tensor_parallel=True, open_backends=True),
     build=BackendsPolicy,
 )

@@ -147,7 +147,7 @@ STAGE = policy.StageSpec(
     ),
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("xgrammar", "outlines", "llguidance"), open_backends=True,
-        async_compile=True, reasoning=True,
+        async_compile=True, tensor_parallel=True, reasoning=True,
         backend_constraints={"outlines": frozenset({"regex", "choice", "json_schema"})}),
     build=GrammarManagerPolicy,
 )
