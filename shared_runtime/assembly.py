@@ -67,6 +67,8 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
         vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
         backend=config.backend, progress=progress, options=config.options, memory=memory,
         ranks=ranks))
+    if ranks.size > 1:
+        policy = AgreedPolicy(policy, ranks)
     return EngineParts(
         model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
         runner=ModelRunner(model, decoder, memory.pool, memory.tables),
@@ -119,8 +121,6 @@ def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:
     # One row more than may run: the request whose prompt is being fed in chunks holds one too.
     tables = ReqToTokenPool(size=config.max_running_requests + 1, max_len=longest, device=device)
     cache: PrefixCache = RadixCache(pool) if config.prefix_cache == "radix" else NaiveCache(pool)
-    if ranks.size > 1:
-        policy = AgreedPolicy(policy, ranks)
     return KVMemory(pool, tables, cache)
 
 
