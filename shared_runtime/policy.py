@@ -100,7 +100,8 @@ class Proposal:
             them already.
         draft: a guess at what comes then. The pass verifies it: position by position a token is sampled as ever,
             and as long as it is the drafted one, the next position counts too. So a draft changes how many passes
-            are needed, and never a token. The policy's grammar still stands before the draft.
+            are needed, and never a token. The policy's grammar still stands before the draft. Cut at the first id
+            that is no token of the vocabulary.
         source: who made it, for the trace.
     """
 
@@ -260,8 +261,8 @@ def wishes(options: StageOptions, overlap: bool, ranks: int = 1) -> list[Wish]:
         (overlap, Wish("overlap", "has no overlap scheduling", lambda can: can.overlap)),
         (options.spec != "none", Wish("spec", "verifies no drafts", lambda can: can.speculation)),
         (bool(jumps), Wish("backend_jump", "has no jump by the backend", lambda can: jumps <= set(can.jump_forward))),
-    ]
         (ranks > 1, Wish("ranks", "agrees on nothing with other processes", lambda can: can.tensor_parallel)),
+    ]
     return [wish for wanted, wish in known if wanted]
 
 
