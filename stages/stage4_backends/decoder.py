@@ -32,7 +32,7 @@ class BackendsPolicy:
         self._context = context
         self._vocabulary = context.vocabulary
         self.backend = REGISTRY.create(context.backend or STAGE.capabilities.backends[0], context)
-        self.queue = GrammarQueue(self.backend, context.limits)
+        self.queue = GrammarQueue(self.backend, context.limits, context.ranks)
         # The one token of a row that has failed: what is sampled there is thrown away.
         self._harmless = next((i for i, spelled in enumerate(context.vocabulary.token_bytes) if spelled), 0)
 

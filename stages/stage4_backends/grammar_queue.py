@@ -16,8 +16,10 @@ from shared_runtime.config import usable_cores
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
 from shared_runtime.constrain.failures import compile_outcome, library_fault
 from shared_runtime.constrain.grammar_cache import GrammarCache
+from shared_runtime.constrain.ready_count import over_on_all
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import JumpforwardError
+from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.request import Request
 
@@ -69,6 +71,7 @@ class GrammarQueue:
 
     Args:
         backend: what compiles. limits: `compile_timeout` holds from when a thread takes a compile up.
+        ranks: to agree with on what is over.
 
     Attributes:
         cache: what was compiled and what was refused; it has a memory limit (ours: upstream's only grows). How long
@@ -76,12 +79,13 @@ class GrammarQueue:
         builds: compiles handed in so far.
     """
 
-    def __init__(self, backend: BaseGrammarBackend, limits: GrammarLimits, *,
+    def __init__(self, backend: BaseGrammarBackend, limits: GrammarLimits, ranks: RankGroup | None = None, *,
                  pool: CompilePool[Compiled] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.cache: GrammarCache[Compiled | Invalid] = GrammarCache()
         self.builds = 0
         self._backend = backend
         self._timeout = limits.compile_timeout
+        self._ranks = ranks or SingleRank()
         self._pool = pool or CompilePool(workers=min(4, usable_cores()))
         self._clock = clock
         self._pending: dict[Constraint, Pending] = {}
@@ -107,21 +111,21 @@ class GrammarQueue:
         return policy.COMPILING
 
     def poll(self) -> list[tuple[Request, policy.Admission]]:
-        """Requests whose grammar is there or has failed. Never blocks."""
+        """Requests whose grammar is there or has failed. Never blocks, but on a rank that another is ahead of."""
         settled: list[tuple[Request, policy.Admission]] = []
-        for key, pending in list(self._pending.items()):
-            outcome = compile_outcome(pending.job, Compiled, self._pool, self._timeout, self._clock())
-            if outcome is not None:
-                del self._pending[key]
-                value: Compiled | Invalid
-                if isinstance(outcome, JumpforwardError):
-                    value = Invalid(outcome)
-                    self.cache.refuse(key, value, outcome)
-                else:
-                    value = outcome
-                    self.cache.put(key, value, value.nbytes)
-                settled += [(req, _grant(req, value)) for req in pending.waiting]
+        for key, outcome in over_on_all(list(self._pending), self._look, self._ranks).items():
+            value: Compiled | Invalid
+            if isinstance(outcome, JumpforwardError):
+                value = Invalid(outcome)
+                self.cache.refuse(key, value, outcome)
+            else:
+                value = outcome
+                self.cache.put(key, value, value.nbytes)
+            settled += [(req, _grant(req, value)) for req in self._pending.pop(key).waiting]
         return settled
+
+    def _look(self, key: Constraint) -> Compiled | JumpforwardError | None:
+        return compile_outcome(self._pending[key].job, Compiled, self._pool, self._timeout, self._clock())
 
     def cancel(self, rid: str) -> None:
         """A request waits no more; when nobody does, its compile is given up. Idempotent."""
