@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from jumpforward.compare_view import comparison_view
-from jumpforward.console import ProgressLine, print_rich, speaks_unicode
+from jumpforward.console import ProgressLine, page_width, print_rich, speaks_unicode
 from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.default_request import PROMPT, REGEX
 from jumpforward.exit_codes import OK
@@ -21,7 +21,8 @@ from shared_runtime.errors import ConfigError, JumpforwardError
 from shared_runtime.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from shared_runtime.policy import StageSpec
+    from shared_runtime.assembly import LoadedModel
+    from shared_runtime.policy import BackendJump, StageSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Variant:
 
     stage: int
     backend: str | None
-    overlap: Literal["on", "off"] = "off"
-    backend_jump: str = "none"
+    overlap: bool = False
+    backend_jump: BackendJump = "none"
 
 
 @dataclass(slots=True)
@@ -40,8 +41,8 @@ class Row:
 
     stage: int
     backend: str | None
-    overlap: str
-    backend_jump: str
+    overlap: Literal["on", "off"]
+    backend_jump: BackendJump
     dtype: str
     text: str | None = None
     token_ids: list[int] = field(default_factory=list)
@@ -86,12 +87,16 @@ def compare(request: CompareRequest) -> int:
         json.dump({"request": asked, "rows": [asdict(row) for row in rows]}, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        print_rich(*comparison_view(prompt, constraint, rows, unicode=speaks_unicode(sys.stdout)))
+        print_rich(*comparison_view(prompt, constraint, rows, width=page_width(sys.stdout),
+                                    unicode=speaks_unicode(sys.stdout)))
     return OK
 
 
 def variants(specs: Sequence[StageSpec], backend: str | None = None) -> list[Variant]:
-    """The rows of the table, oldest stage first: each stage with its own backend, or with `backend` if it has it.
+    """The rows of the table, oldest stage first: each with its own backend, or with `backend` if it has it.
+
+    A stage has a row for its own way, and one for every other way that its capabilities name: overlap, and each
+    backend jump.
 
     Raises:
         ConfigError: no stage has the backend.
@@ -100,7 +105,20 @@ def variants(specs: Sequence[StageSpec], backend: str | None = None) -> list[Var
     if backend is not None and backend not in known:
         raise ConfigError(f"no stage has a backend {backend!r}", where="--backend",
                           fix=f"use one of: {', '.join(sorted(known))}")
-    return [Variant(spec.id, _backend_of(spec, backend)) for spec in sorted(specs, key=lambda spec: spec.id)]
+    return [variant for spec in sorted(specs, key=lambda spec: spec.id)
+            for variant in _ways(spec, _backend_of(spec, backend))]
+
+
+def _ways(spec: StageSpec, backend: str | None) -> list[Variant]:
+    can = spec.capabilities
+    ways = [Variant(spec.id, backend)]
+    if can.overlap:
+        ways.append(Variant(spec.id, backend, overlap=True))
+    # Overlap is off where the backend jumps: the two exclude each other, and the row says what ran.
+    jumps: list[BackendJump] = [jump for jump in ("draft", "force") if jump in can.jump_forward]
+    if len(jumps) > 1:
+        jumps.append("force+draft")
+    return ways + [Variant(spec.id, backend, backend_jump=jump) for jump in jumps]
 
 
 def _backend_of(spec: StageSpec, wanted: str | None) -> str | None:
@@ -120,11 +138,13 @@ def _rows(request: CompareRequest, prompt: Prompt, sampling: SamplingParams, con
     progress(f"loading {request.engine.model}", 0, 0)
     from stages import all_stages
 
+    bench = _Bench(request, prompt, sampling, constraint, progress)
     rows, errors = [], []
     for variant in variants(all_stages(), request.grammar.backend):
-        row = Row(variant.stage, variant.backend, variant.overlap, variant.backend_jump, request.engine.dtype)
+        row = Row(variant.stage, variant.backend, "on" if variant.overlap else "off", variant.backend_jump,
+                  request.engine.dtype)
         try:
-            _fill(row, request, prompt, sampling, constraint, progress)
+            bench.fill(row, variant)
         except JumpforwardError as error:
             row.error = error.as_dict()
             errors.append(error)
@@ -134,16 +154,36 @@ def _rows(request: CompareRequest, prompt: Prompt, sampling: SamplingParams, con
     return rows
 
 
-def _fill(row: Row, request: CompareRequest, prompt: Prompt, sampling: SamplingParams,
-          constraint: Constraint | None, progress: ProgressLine) -> None:
-    from shared_runtime.engine import Engine
+@dataclass(slots=True)
+class _Bench:
+    """Serves one request again and again. The model is loaded by the first engine, for all."""
 
-    options = request.decoding.complete(request.grammar.stage_options())
-    config = request.engine.config(row.stage, backend=row.backend, options=options)
-    with Engine(config, progress=progress) as engine:
-        progress(f"stage {row.stage}", 0, 0)
-        result = engine.generate_one(prompt.text, messages=prompt.messages, sampling=sampling,
-                                     constraint=constraint)
-    row.text, row.token_ids, row.finish_reason = result.text, result.token_ids, result.finish_reason
-    row.counts, row.ms = result.counts, result.ms
-    row.valid = is_valid(constraint, result.text)
+    request: CompareRequest
+    prompt: Prompt
+    sampling: SamplingParams
+    constraint: Constraint | None
+    progress: ProgressLine
+    loaded: LoadedModel | None = None
+
+    def fill(self, row: Row, variant: Variant) -> None:
+        """Serve it by `variant`, and write into `row` what came of it.
+
+        Raises:
+            JumpforwardError: this stage cannot serve it.
+        """
+        from shared_runtime.engine import Engine
+
+        request = self.request
+        options = replace(request.decoding.complete(request.grammar.stage_options()),
+                          backend_jump=variant.backend_jump)
+        config = request.engine.config(variant.stage, backend=variant.backend, options=options,
+                                       overlap=variant.overlap)
+        with Engine(config, progress=self.progress, loaded=self.loaded) as engine:
+            if self.loaded is None:
+                self.loaded = engine.parts.loaded
+            self.progress(f"stage {variant.stage}", 0, 0)
+            result = engine.generate_one(self.prompt.text, messages=self.prompt.messages, sampling=self.sampling,
+                                         constraint=self.constraint)
+        row.text, row.token_ids, row.finish_reason = result.text, result.token_ids, result.finish_reason
+        row.counts, row.ms = result.counts, result.ms
+        row.valid = is_valid(self.constraint, result.answer)

@@ -1,12 +1,13 @@
-"""The picture of a comparison: a table, bars, and the texts."""
+"""The picture of a comparison: tables, bars, and the texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jumpforward.console import visible
 from jumpforward.options import Prompt
+from jumpforward.page import Column, tables
 from shared_runtime.constraint import Constraint
 
 if TYPE_CHECKING:
@@ -14,43 +15,46 @@ if TYPE_CHECKING:
 
     from jumpforward.compare_command import Row
 
-_BAR_WIDTH = 48
+_LONGEST_BAR = 48
 # How a token can come beside being sampled, and how many were offered for it; a column for each that some row has.
 _OTHER_WAYS = ("jumped", "forced", "drafted", "accepted")
 _VALID = {True: "yes", False: "NO", None: "-"}
+_JUMP_NOTE = ("Overlap and backend jump exclude each other: what is forced is known only when the results of a pass "
+              "are in, and with overlap the next pass has begun by then.")
+_OVERLAP_NOTE = "With overlap, stage {} does not jump: a request cannot leave a batch whose next pass has begun."
 
 
-def comparison_view(prompt: Prompt, constraint: Constraint | None, rows: Sequence[Row], *,
+def comparison_view(prompt: Prompt, constraint: Constraint | None, rows: Sequence[Row], *, width: int,
                     unicode: bool) -> list[RenderableType]:
-    """Everything `compare` shows, part by part, for rich to print."""
+    """Everything `compare` shows, part by part, for rich to print on a page of `width` columns."""
     from rich.text import Text
 
     asked = prompt.text if prompt.messages is None else prompt.messages[-1]["content"]
     head = Text.assemble(("prompt      ", "bold"), visible(asked or ""), "\n", ("constraint  ", "bold"),
                          "none" if constraint is None else visible(constraint.text), "\n")
-    return [head, _table(rows, unicode), Text(), _bars(rows, unicode), Text(), _texts(rows)]
+    return [head, *tables(Column("stage", [label(row) for row in rows], is_number=False), _columns(rows),
+                          width=width, unicode=unicode),
+            *(Text(note, style="yellow") for note in _notes(rows)), Text(), _bars(rows, width, unicode), Text(),
+            _texts(rows)]
 
 
-def _table(rows: Sequence[Row], unicode: bool) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-
+def _columns(rows: Sequence[Row]) -> list[list[Column]]:
+    """What no machine changes, then what the grammar and the whole cost here."""
     ways = ["sampled", *(way for way in _OTHER_WAYS if any(row.counts.get(way, 0) for row in rows))]
-    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, pad_edge=False, collapse_padding=True)
-    table.add_column("stage", no_wrap=True)
-    for name in ("passes", "tokens", *ways, "compile\nms", "mask\nms", "total\nms"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("finish", no_wrap=True)
-    table.add_column("valid", no_wrap=True)
-    for row in rows:
-        if row.error is not None:
-            table.add_row(label(row), *["-"] * (5 + len(ways)), "refused", "-")
-            continue
-        table.add_row(
-            label(row), str(row.counts["forward_passes"]), str(len(row.token_ids)),
-            *(str(row.counts[way]) for way in ways), f"{row.ms['compile']:.1f}",
-            f"{row.ms['mask_per_step']:.2f}", f"{row.ms['total']:.0f}", row.finish_reason, _VALID[row.valid])
-    return table
+    counts = [_column("passes", rows, lambda row: str(row.counts["forward_passes"])),
+              _column("tokens", rows, lambda row: str(len(row.token_ids))),
+              *(_column(way, rows, lambda row, way=way: str(row.counts[way])) for way in ways)]  # type: ignore[misc]
+    costs = [Column("backend", [row.backend or "-" for row in rows], is_number=False),
+             _column("compile\nms", rows, lambda row: f"{row.ms['compile']:.1f}"),
+             _column("mask\nms", rows, lambda row: f"{row.ms['mask_per_step']:.2f}"),
+             _column("total\nms", rows, lambda row: f"{row.ms['total']:.0f}"),
+             Column("finish", [row.finish_reason or "refused" for row in rows], is_number=False),
+             Column("valid", [_VALID[row.valid] for row in rows], is_number=False)]
+    return [counts, costs]
+
+
+def _column(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> Column:
+    return Column(title, ["-" if row.error is not None else cell(row) for row in rows])
 
 
 def label(row: Row) -> str:
@@ -60,23 +64,33 @@ def label(row: Row) -> str:
         parts.append("overlap")
     if row.backend_jump != "none":
         parts.append(row.backend_jump)
-    name = "+".join(parts)
-    return name if row.backend is None else f"{name} {row.backend}"
+    return "+".join(parts)
 
 
-def _bars(rows: Sequence[Row], unicode: bool) -> RenderableType:
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """Which settings shut each other out: the reason why some rows are as they are."""
+    notes = []
+    jumping = {row.stage for row in rows if row.counts.get("jumped", 0)}
+    for stage in sorted({row.stage for row in rows if row.overlap == "on"} & jumping):
+        notes.append(_OVERLAP_NOTE.format(stage))
+    if any(row.backend_jump != "none" for row in rows):
+        notes.append(_JUMP_NOTE)
+    return notes
+
+
+def _bars(rows: Sequence[Row], width: int, unicode: bool) -> RenderableType:
     """Forward passes as bars: the number that no machine changes."""
     from rich.text import Text
 
     served = [row for row in rows if row.error is None]
     most = max(row.counts["forward_passes"] for row in served)
-    width = max(len(label(row)) for row in served)
+    names = max(len(label(row)) for row in served)
+    longest = max(1, min(_LONGEST_BAR, width - names - len(f"   {most}")))
     lines = Text("forward passes\n", style="bold")
     for row in served:
         passes = row.counts["forward_passes"]
-        length = max(1, round(_BAR_WIDTH * passes / most))
-        lines.append(f"{label(row):<{width}}  ")
-        lines.append(("█" if unicode else "#") * length, style="cyan")
+        lines.append(f"{label(row):<{names}}  ")
+        lines.append(("█" if unicode else "#") * max(1, round(longest * passes / most)), style="cyan")
         lines.append(f" {passes}\n")
     lines.rstrip()
     return lines
@@ -92,10 +106,10 @@ def _texts(rows: Sequence[Row]) -> RenderableType:
             by_text.setdefault(row.text or "", []).append(label(row))
     page = Text()
     for text, labels in by_text.items():
-        page.append(f"{', '.join(labels)}\n", style="bold")
+        page.append(f"stage {', '.join(labels)}\n", style="bold")
         page.append(f"{visible(text)}\n")
     for row in rows:
         if row.error is not None:
-            page.append(f"{label(row)} refused: {row.error['message']}\n", style="yellow")
+            page.append(f"stage {label(row)} refused: {visible(str(row.error['message']))}\n", style="yellow")
     page.rstrip()
     return page

@@ -22,6 +22,7 @@ _ORIGIN_STYLE = {
     "jumped": "\x1b[1;33m",
     "forced": "\x1b[1;33m",
     "draft_accepted": "\x1b[1;35m",
+    "reasoning": "\x1b[2m",
 }
 # Terminals obey control characters, and a model may write any: they are shown as pictures (U+2400 and on).
 _VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
@@ -67,7 +68,10 @@ class TextWriter:
     ends_line: bool = True
 
     def write(self, text: str, origins: Sequence[str] = ()) -> None:
-        """Show `text` at once; of a piece with several origins, the first that is not `sampled` decides."""
+        """Show `text` at once, coloured by how its tokens came, or as "reasoning".
+
+        Of a piece with several origins, the first that is not `sampled` decides.
+        """
         if not text:
             return
         self.ends_line = text.endswith("\n")
@@ -129,8 +133,16 @@ def speaks_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
+def page_width(stream: TextIO) -> int:
+    """Columns for tables: those of the terminal, 100 without one; the variable COLUMNS overrides both."""
+    columns = os.environ.get("COLUMNS", "")
+    if is_terminal(stream) or columns.isdecimal():
+        return max(20, shutil.get_terminal_size((100, 24)).columns)
+    return 100
+
+
 def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
-    """Print rich tables and texts, one below the other: with colours on a terminal, tables 100 columns wide without.
+    """Print rich tables and texts, one below the other: with colours on a terminal, tables `page_width` wide.
 
     Texts are never broken into lines: a terminal does that by itself, and what is copied stays what it was.
     """
@@ -138,10 +150,9 @@ def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
     from rich.text import Text
 
     target = sys.stdout if stream is None else stream
-    width = shutil.get_terminal_size((100, 24)).columns if is_terminal(target) else 100
     page = io.StringIO()
     colour = wants_colour(target)
-    console = Console(file=page, width=width, force_terminal=colour, no_color=not colour,
+    console = Console(file=page, width=page_width(target), force_terminal=colour, no_color=not colour,
                       color_system="standard" if colour else None, safe_box=True, highlight=False, emoji=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text))

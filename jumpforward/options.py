@@ -22,6 +22,7 @@ _ENGINE = "Engine"
 _CONSTRAINT = "Constraint (at most one kind)"
 _SAMPLING = "Sampling"
 _PROMPT = "Prompt"
+_REASONING = "Reasoning (stage 5)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +152,23 @@ class SamplingOptions:
     prompt_logprobs: Annotated[bool, typer.Option(
         "--prompt-logprobs", rich_help_panel=_SAMPLING, help="And of the prompt's tokens.")] = False
 
+    no_thinking: Annotated[bool, typer.Option(
+        "--no-thinking", rich_help_panel=_REASONING,
+        help="No reasoning part: the prompt has ended it already.")] = False
+    thinking_budget: Annotated[int | None, typer.Option(
+        "--thinking-budget", rich_help_panel=_REASONING, metavar="N", show_default="no limit",
+        help="Most tokens of the reasoning part; then its end is all that may come.")] = None
+
     def params(self) -> SamplingParams:
         """The sampling parameters.
 
         Raises:
+            ConfigError: a budget for a reasoning part that there is not to be.
             RequestError: a value out of its range.
         """
+        if self.no_thinking and self.thinking_budget is not None:
+            raise ConfigError("without thinking there is no budget to keep to",
+                              where="--no-thinking and --thinking-budget", fix="leave one of them out")
         return SamplingParams(
             max_new_tokens=self.max_new_tokens, min_new_tokens=self.min_new_tokens,
             temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p,
@@ -164,7 +176,8 @@ class SamplingOptions:
             presence_penalty=self.presence_penalty, seed=self.seed, n=self.n,
             stop=tuple(_utf8("--stop", one) for one in self.stop), stop_token_ids=tuple(self.stop_token_id),
             ignore_eos=self.ignore_eos, logprobs=self.logprobs, top_logprobs=self.top_logprobs,
-            prompt_logprobs=self.prompt_logprobs)
+            prompt_logprobs=self.prompt_logprobs, thinking=not self.no_thinking,
+            thinking_budget=self.thinking_budget)
 
 
 @dataclass(frozen=True, slots=True)

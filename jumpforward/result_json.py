@@ -35,6 +35,7 @@ def request_json(prompt: Prompt, sampling: SamplingParams, constraint: Constrain
             "frequency_penalty": sampling.frequency_penalty, "presence_penalty": sampling.presence_penalty,
             "seed": sampling.seed, "n": sampling.n, "stop": list(sampling.stop),
             "stop_token_ids": list(sampling.stop_token_ids), "ignore_eos": sampling.ignore_eos,
+            "thinking": sampling.thinking, "thinking_budget": sampling.thinking_budget,
         },
     }
 
@@ -42,9 +43,9 @@ def request_json(prompt: Prompt, sampling: SamplingParams, constraint: Constrain
 def answer_json(result: Result, constraint: Constraint | None) -> JsonObject:
     """One answer of `run`: text, tokens, verdict, counts and times."""
     return {
-        "index": result.index, "text": result.text, "token_ids": result.token_ids, "origins": result.origins,
-        "finish_reason": result.finish_reason, "matched": result.matched,
-        "valid": is_valid(constraint, result.text), "warnings": result.warnings,
+        "index": result.index, "text": result.text, "reasoning": result.reasoning, "answer": result.answer,
+        "token_ids": result.token_ids, "origins": result.origins, "finish_reason": result.finish_reason,
+        "matched": result.matched, "valid": is_valid(constraint, result.answer), "warnings": result.warnings,
         "counts": result.counts, "ms": result.ms, "metrics": result.metrics.as_dict(),
         "logprobs": [_logprobs_json(one) for one in result.logprobs],
         "prompt_logprobs": [_logprobs_json(one) for one in result.prompt_logprobs],

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from jumpforward.console import ProgressLine, TextWriter, legend, wants_colour
+from jumpforward.answer_stream import AnswerStream
+from jumpforward.console import ProgressLine, legend, wants_colour
 from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK
 from jumpforward.interrupt import Interrupt
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shared_runtime.execution.parallel_engine import ParallelEngine
     from shared_runtime.execution.rank_group import TorchRankGroup
     from shared_runtime.execution.rank_place import RankPlace
-    from shared_runtime.result import Result, StreamEvent
+    from shared_runtime.result import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,13 @@ def run(request: RunRequest) -> int:
         if place is not None and place.rank > 0:
             return follow(config, place, request.ranks)
         prompt = request.how.prompt(request.prompt)
-        printer = _Printer(sampling.n, silent=request.as_json, progress=progress)
         engine, group = _engine(config, place, request.ranks, progress)
-        with engine, printer:
+        thinks = constraint is not None and sampling.thinking
+        stream = AnswerStream(sampling.n, silent=request.as_json, progress=progress,
+                              reasoning=engine.parts.thinks if thinks else None)
+        with engine, stream:
             backends = engine.parts.stage.capabilities.backends
-            results, interrupted = _serve(engine, prompt, sampling, constraint, printer)
+            results, interrupted = _serve(engine, prompt, sampling, constraint, stream)
     finally:
         progress.clear()
     if group is not None:
@@ -108,7 +110,7 @@ def _engine(config: EngineConfig, place: RankPlace | None, ranks: RankOptions,
 
 
 def _serve(engine: Engine | ParallelEngine, prompt: Prompt, sampling: SamplingParams, constraint: Constraint | None,
-           printer: _Printer) -> tuple[list[Result], bool]:
+           stream: AnswerStream) -> tuple[list[Result], bool]:
     """Turn the loop until every answer has ended; Ctrl-C aborts them between two turns."""
     results: list[Result] = []
     with Interrupt() as interrupt:
@@ -123,55 +125,12 @@ def _serve(engine: Engine | ParallelEngine, prompt: Prompt, sampling: SamplingPa
                         engine.abort(name)
             engine.step()
             for event in engine.take_events():
-                printer.show(event)
+                stream.show(event)
                 if event.result is not None:
                     if event.result.error is not None:
                         raise event.result.error
                     results.append(event.result)
     return sorted(results, key=lambda result: result.index), aborted
-
-
-@dataclass(slots=True)
-class _Printer:
-    """Streams a single answer; several ones would run into each other, so each is shown when it is whole.
-
-    As a context manager it ends the line, also where an error cuts the text short.
-    """
-
-    answers: int
-    silent: bool
-    progress: ProgressLine
-    writer: TextWriter = field(default_factory=lambda: TextWriter(sys.stdout))
-    held: dict[int, list[StreamEvent]] = field(default_factory=dict)
-
-    def __enter__(self) -> _Printer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.end()
-
-    def show(self, event: StreamEvent) -> None:
-        if self.silent:
-            return
-        if self.answers == 1:
-            self._write(event)
-            return
-        self.held.setdefault(event.index, []).append(event)
-        if event.finished:
-            self.progress.clear()
-            self.writer.write(f"[answer {event.index + 1} of {self.answers}]\n")
-            for piece in self.held.pop(event.index):
-                self._write(piece)
-            self.end()
-
-    def _write(self, event: StreamEvent) -> None:
-        if event.text:
-            self.progress.clear()
-            self.writer.write(event.text, event.origins)
-
-    def end(self) -> None:
-        self.writer.end_line()
 
 
 def summary(result: Result, constraint: Constraint | None, *, n: int = 1) -> str:
@@ -188,7 +147,7 @@ def summary(result: Result, constraint: Constraint | None, *, n: int = 1) -> str
         f"finish reason   {result.finish_reason}{matched}",
     ]
     if constraint is not None:
-        lines.append(f"constraint      {constraint.text}: {verdict(is_valid(constraint, result.text))}")
+        lines.append(f"constraint      {constraint.text}: {verdict(is_valid(constraint, result.answer))}")
         lines.append(f"grammar         compile {ms['compile']:.1f} ms, mask {ms['mask_per_step']:.2f} ms a step, "
                      f"{counts.get('masks', 0)} masks")
     times = [f"total {ms['total']:.0f} ms"]

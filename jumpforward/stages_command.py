@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jumpforward.console import print_rich, speaks_unicode
+from jumpforward.console import page_width, print_rich, speaks_unicode
 from jumpforward.exit_codes import OK
+from jumpforward.page import Column, tables
 from shared_runtime.constraint import CONSTRAINT_KINDS, ConstraintKind
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from shared_runtime.policy import Capabilities, StageSpec
 
@@ -28,25 +29,23 @@ def show_stages(as_json: bool) -> int:
         json.dump({"stages": [_as_json(spec) for spec in specs]}, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        print_rich(_matrix(specs, unicode=speaks_unicode(sys.stdout)))
+        print_rich(*_matrix(specs, width=page_width(sys.stdout), unicode=speaks_unicode(sys.stdout)))
     return OK
 
 
-def _matrix(specs: Sequence[StageSpec], *, unicode: bool) -> Table:
-    from rich import box
-    from rich.table import Table
+def _matrix(specs: Sequence[StageSpec], *, width: int, unicode: bool) -> list[RenderableType]:
+    """Who they are, then what each could do; a table below another where the page is narrow."""
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, pad_edge=False)
-    table.add_column("")
-    for spec in specs:
-        table.add_column(f"stage {spec.id}\n{spec.name}\n{spec.years}", overflow="fold")
-    for kind in CONSTRAINT_KINDS:
-        table.add_row(kind, *[_cell(kind, spec.capabilities) for spec in specs])
-    table.add_row("backends", *[", ".join(spec.capabilities.backends) or "-" for spec in specs])
-    table.add_row("jump-forward", *[", ".join(spec.capabilities.jump_forward) for spec in specs])
-    for name in _SWITCHES:
-        table.add_row(name, *[_yes(_switches(spec.capabilities)[name]) for spec in specs])
-    return table
+    names = Text("\n".join(f"{spec.id}  {spec.name} ({spec.years})\n   {spec.title}" for spec in specs))
+    features = [*CONSTRAINT_KINDS, "backends", "jump-forward", *_SWITCHES]
+    columns = [Column(f"stage {spec.id}", _column(spec.capabilities), is_number=False) for spec in specs]
+    return [names, *tables(Column("", features, is_number=False), [columns], width=width, unicode=unicode)]
+
+
+def _column(capabilities: Capabilities) -> list[str]:
+    return [*(_cell(kind, capabilities) for kind in CONSTRAINT_KINDS), "\n".join(capabilities.backends) or "-",
+            "\n".join(capabilities.jump_forward), *map(_yes, _switches(capabilities).values())]
 
 
 def _cell(kind: ConstraintKind, capabilities: Capabilities) -> str:
@@ -54,7 +53,7 @@ def _cell(kind: ConstraintKind, capabilities: Capabilities) -> str:
     if kind not in capabilities.constraints:
         return "no"
     having = [name for name in capabilities.backends if kind in capabilities.kinds_of(name)]
-    return "yes" if len(having) == len(capabilities.backends) else ", ".join(having)
+    return "yes" if len(having) == len(capabilities.backends) else "\n".join(having)
 
 
 def _switches(capabilities: Capabilities) -> dict[str, bool]:

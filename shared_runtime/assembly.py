@@ -9,15 +9,17 @@ from pathlib import Path
 import torch
 
 from shared_runtime.config import EngineConfig
+from shared_runtime.constrain.reasoning import ReasoningPart
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.agreed_policy import AgreedPolicy
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.model.config import ModelConfig
+from shared_runtime.model.decoder import Decoder
 from shared_runtime.model.locate import locate_model
-from shared_runtime.model_runner import ModelRunner, load_model
 from shared_runtime.model.shard import local_config
+from shared_runtime.model_runner import ModelRunner, load_model
 from shared_runtime.naive_cache import NaiveCache
 from shared_runtime.policy import StageContext, StagePolicy, StageSpec, wishes
 from shared_runtime.prefix_cache import PrefixCache
@@ -30,9 +32,25 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class EngineParts:
-    """Everything an engine is made of, ready to run."""
+class LoadedModel:
+    """A model in memory: what engines of one process may share, as it holds no state of any request.
 
+    Attributes:
+        settings: those of the `EngineConfig` it was loaded for, and the rank whose share it is.
+        model, decoder, tokenizer: its shape, its weights and what they read.
+    """
+
+    settings: tuple[object, ...]
+    model: ModelConfig
+    decoder: Decoder
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """Everything an engine is made of, ready to run; `thinks` is None where no answer begins with reasoning."""
+
+    loaded: LoadedModel
     model: ModelConfig
     tokenizer: Tokenizer
     runner: ModelRunner
@@ -41,14 +59,20 @@ class EngineParts:
     policy: StagePolicy
     tracer: Tracer
     ranks: RankGroup
+    thinks: ReasoningPart | None
 
 
-def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) -> EngineParts:
+def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup,
+             loaded: LoadedModel | None = None) -> EngineParts:
     """Load and build everything `config` asks for; of a model that several ranks share, this rank's part.
+
+    Args:
+        config, progress, ranks: those of the engine.
+        loaded: the model of another engine, to be used again instead of loading it a second time.
 
     Raises:
         CheckpointError: the model cannot be found, fetched or loaded.
-        ConfigError: a setting does not fit the model or the stage.
+        ConfigError: a setting does not fit the model or the stage, or `loaded` was loaded with others.
     """
     stage = get_stage(config.stage)
     listed = config.backend is None or config.backend in stage.capabilities.backends
@@ -58,10 +82,11 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
     _check_abilities(config, stage, ranks.size)
     if config.torch_device.type == "cpu":
         torch.set_num_threads(config.thread_count)
-    folder = locate_model(config.model, progress)
-    model, decoder = load_model(folder, dtype=config.torch_dtype, device=config.torch_device, exact=config.exact,
-                                load_format=config.load_format, group=ranks)
-    tokenizer = Tokenizer.from_folder(folder, vocab_width=model.vocab_size)
+    loaded = loaded or _load(config, progress, ranks)
+    if loaded.settings != _settings(config, ranks):
+        raise ConfigError("the model was loaded with other settings", where="loaded",
+                          fix="leave it out, or keep model, load_format, dtype, device and exact as they were")
+    model, tokenizer = loaded.model, loaded.tokenizer
     memory = _memory(config, model)
     policy = stage.build(StageContext(
         vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
@@ -70,9 +95,9 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup) 
     if ranks.size > 1:
         policy = AgreedPolicy(policy, ranks)
     return EngineParts(
-        model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
-        runner=ModelRunner(model, decoder, memory.pool, memory.tables),
-        tracer=_tracer(config, tokenizer, policy))
+        loaded=loaded, model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
+        runner=ModelRunner(model, loaded.decoder, memory.pool, memory.tables),
+        tracer=_tracer(config, tokenizer, policy), thinks=ReasoningPart.of(tokenizer, config.options.think_end))
 
 
 def check_ranks(config: EngineConfig, size: int, progress: Progress | None = None) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import torch
 
-from shared_runtime.assembly import EngineParts, assemble
+from shared_runtime.assembly import EngineParts, LoadedModel, assemble
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import EngineStateError, JumpforwardError, RequestError
@@ -42,15 +42,16 @@ class Engine:
         progress: called with (what, done, total) during long work: conversion, loading, compiling; total 0 when
             it is unknown.
         ranks: the processes that share the model, of which this one is one (`ParallelEngine`); None for one alone.
+        loaded: another engine's `parts.loaded`, so that the model is not loaded again.
 
     Raises:
         ConfigError, CheckpointError: see `assemble`.
     """
 
     def __init__(self, config: EngineConfig | None = None, *, progress: Progress | None = None,
-                 ranks: RankGroup | None = None) -> None:
+                 ranks: RankGroup | None = None, loaded: LoadedModel | None = None) -> None:
         self.config = config or EngineConfig()
-        self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank())
+        self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank(), loaded)
         self.tokenizer = self.parts.tokenizer
         self.scheduler = Scheduler(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
                                    self.parts.policy, self.parts.tracer, self.parts.ranks)
@@ -241,7 +242,7 @@ class Engine:
     def _collect(self) -> None:
         for req in self.scheduler.take_ended():
             if req.rid in self._live:
-                self._results[req.rid] = result_of(req, self._live[req.rid].index)
+                self._results[req.rid] = result_of(req, self._live[req.rid].index, self.parts.thinks)
 
     def _new_rid(self) -> str:
         rid = self._factory.new_rid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shared_runtime.errors import ConfigError, JumpforwardError
 from shared_runtime.tokenizer import Tokenizer
@@ -38,3 +39,39 @@ def split_reasoning(token_ids: Sequence[int], end_id: int) -> tuple[list[int], l
         return ids, []
     at = ids.index(end_id)
     return ids[:at], ids[at + 1:]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """Where the reasoning part lies in the text of an answer that begins with one.
+
+    Attributes:
+        tokenizer: what the ids spell. end_id: the token that ends the part.
+    """
+
+    tokenizer: Tokenizer
+    end_id: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, think_end: str | None) -> ReasoningPart | None:
+        """For an engine whose `think_end` this is; None where it has none.
+
+        Raises:
+            ConfigError: see `think_end_id`.
+        """
+        return None if think_end is None else cls(tokenizer, think_end_id(tokenizer, think_end))
+
+    def bounds(self, token_ids: Sequence[int]) -> tuple[int, int] | None:
+        """Characters of the reasoning part, and of all that stands before the answer; None while there is no end.
+
+        The two differ where the end token is shown.
+        """
+        thought, _ = split_reasoning(token_ids, self.end_id)
+        if len(thought) == len(token_ids):
+            return None
+        return len(self.tokenizer.decode(thought)), len(self.tokenizer.decode([*thought, self.end_id]))
+
+    def split(self, text: str, token_ids: Sequence[int]) -> tuple[str, str]:
+        """Reasoning and answer of `text`, the text of `token_ids` or its beginning. The end token is in neither."""
+        bounds = self.bounds(token_ids)
+        return (text, "") if bounds is None else (text[:bounds[0]], text[bounds[1]:])
