@@ -19,8 +19,8 @@ from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, 
 from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
-from shared_runtime.errors import ConfigError, JumpforwardError
 from jumpforward.rank_options import RankOptions
+from shared_runtime.errors import ConfigError, JumpforwardError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -56,10 +56,10 @@ def run(
     grammar: GrammarOptions,
     decoding: DecodingOptions,
     execution: ExecutionOptions,
-    stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
-    trace: Annotated[Path | None, typer.Option(
     ranks: RankOptions,
     context: typer.Context,
+    stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
+    trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
     as_json: AsJson = False,
 ) -> int:
