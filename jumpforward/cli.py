@@ -16,6 +16,7 @@ from jumpforward.check_options import CheckOptions
 from jumpforward.console import tolerate_any_text
 from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
+from jumpforward.history_command import history_app
 from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
@@ -28,6 +29,7 @@ app = typer.Typer(
     name="jumpforward", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
 
+app.add_typer(history_app, name="history", help="Read the real commits, from data and from a clone of SGLang.")
 app.add_typer(museum_app, name="museum", help="Show the bugs that five generations had.")
 
 
