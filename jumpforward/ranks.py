@@ -82,8 +82,8 @@ def follow(config: EngineConfig, place: RankPlace, options: RankOptions) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 decides what Ctrl-C means
     try:
         engine, group = parallel_engine(config, place, options, None)
-        engine.follow()
-        group.leave()
+        with group:
+            engine.follow()
     except RankDivergenceError:  # rank 0 says the same
         return REQUEST_ERROR
     except JumpforwardError as error:

@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 import torch
@@ -183,8 +184,18 @@ class TorchRankGroup:
         return boxes
 
     def leave(self) -> None:
-        """Part from the others; they must be done too."""
+        """Part from the others. They find the connection closed when they wait for this rank now."""
         dist.destroy_process_group()
+
+    def __enter__(self) -> TorchRankGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        # Threads that still hold connections would end the process by a signal when Python shuts down. NCCL however
+        # waits for what is under way, which after an error may be for ever: there the process just ends.
+        if error is None or self.device.type == "cpu":
+            self.leave()
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
