@@ -18,6 +18,7 @@ from history.timeline import cited_commits, select, timeline
 from jumpforward import history_view as view
 from jumpforward.console import print_rich, visible, wants_colour
 from jumpforward.exit_codes import OK, REQUEST_ERROR
+from jumpforward.help import Command, Group
 
 Repo = Annotated[Path | None, typer.Option(
     "--repo", metavar="FOLDER", envvar="SGLANG_REPO", show_envvar=True, help="A clone of SGLang.")]
@@ -30,10 +31,10 @@ REMOVAL = "935cda944b82d4828e9efb6606cd449afa4cd71c"
 DEFAULT_TREES = ("22085081bb", "v0.1.12", "v0.4.0", "HEAD")
 _LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
 
-history_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+history_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich")
 
 
-@history_app.command("timeline")
+@history_app.command("timeline", cls=Command)
 def show_timeline(stage: Stages = None, kind: Kinds = None, path: Annotated[str | None, typer.Option(
         "--path", help="Only commits that touched this path (needs a clone).")] = None,
         repo: Repo = None, as_json: AsJson = False) -> int:
@@ -49,7 +50,7 @@ def show_timeline(stage: Stages = None, kind: Kinds = None, path: Annotated[str 
     return OK
 
 
-@history_app.command("tree")
+@history_app.command("tree", cls=Command)
 def show_tree(at: Annotated[list[str] | None, typer.Option(
         "--at", metavar="REF", help="A commit, branch or version; may be repeated.",
         show_default=", ".join(DEFAULT_TREES))] = None,
@@ -68,7 +69,7 @@ def show_tree(at: Annotated[list[str] | None, typer.Option(
     return _tell_unknown(unknown)
 
 
-@history_app.command("show")
+@history_app.command("show", cls=Command)
 def show_file(ref: Annotated[str, typer.Argument(metavar="REF", help="A commit, branch or version.")],
               path: Annotated[str, typer.Argument(metavar="PATH[:LINES]", help="A file, and lines as 10 or 10-20.")],
               repo: Repo = None) -> int:
@@ -85,7 +86,7 @@ def show_file(ref: Annotated[str, typer.Argument(metavar="REF", help="A commit, 
     return OK
 
 
-@history_app.command("diff")
+@history_app.command("diff", cls=Command)
 def show_diff(old: Annotated[str, typer.Argument(metavar="A")], new: Annotated[str, typer.Argument(metavar="B")],
               under: Annotated[str, typer.Option("--under", metavar="PATH", help="Which part.")] = CONSTRAINED,
               repo: Repo = None) -> int:
@@ -100,7 +101,7 @@ def show_diff(old: Annotated[str, typer.Argument(metavar="A")], new: Annotated[s
     return OK
 
 
-@history_app.command("removal")
+@history_app.command("removal", cls=Command)
 def show_removal(repo: Repo = None, as_json: AsJson = False) -> int:
     """Show what #4032 deleted, file by file: jump-forward leaves the scheduler."""
     with open_clone(repo) as clone:
@@ -112,7 +113,7 @@ def show_removal(repo: Repo = None, as_json: AsJson = False) -> int:
     return OK
 
 
-@history_app.command("count")
+@history_app.command("count", cls=Command)
 def count_word(word: Annotated[str, typer.Argument(metavar="WORD")],
                at: Annotated[list[str], typer.Option("--at", metavar="REF", help="A commit; may be repeated.")],
                under: Annotated[list[str] | None, typer.Option(
@@ -131,7 +132,7 @@ def count_word(word: Annotated[str, typer.Argument(metavar="WORD")],
     return _tell_unknown(unknown)
 
 
-@history_app.command("touched")
+@history_app.command("touched", cls=Command)
 def show_touched(stage: Stages = None, kind: Kinds = None, repo: Repo = None, as_json: AsJson = False) -> int:
     """Show which layers of the engine each commit touched; fixes, unless --kind says otherwise."""
     from history.layers import touched
@@ -146,7 +147,7 @@ def show_touched(stage: Stages = None, kind: Kinds = None, repo: Repo = None, as
     return OK
 
 
-@history_app.command("verify")
+@history_app.command("verify", cls=Command)
 def verify_timeline(repo: Repo = None, as_json: AsJson = False) -> int:
     """Check every fact of the timeline against a clone; exit code 1 when one differs or is absent."""
     from history.verification import tally, verify
@@ -161,7 +162,7 @@ def verify_timeline(repo: Repo = None, as_json: AsJson = False) -> int:
     return OK if tally(checked)["confirmed"] == len(checked) else REQUEST_ERROR
 
 
-@history_app.command("plot")
+@history_app.command("plot", cls=Command)
 def plot(what: Annotated[Literal["all", "months", "churn", "lines"], typer.Argument(
              help="Which picture to show here.")] = "all",
          out: Annotated[Path | None, typer.Option(

@@ -37,7 +37,7 @@ class RunRequest:
     """Everything `run` was asked for."""
 
     prompt: str
-    stage: int
+    stage: str
     as_json: bool
     trace: Path | None
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -79,14 +79,14 @@ def run(request: RunRequest) -> int:
         stream = AnswerStream(sampling.n, silent=request.as_json, progress=progress,
                               reasoning=engine.parts.thinks if thinks else None)
         with group or nullcontext(), engine, stream:
-            backends = engine.parts.stage.capabilities.backends
+            stage = engine.parts.stage
             results, interrupted = _serve(engine, prompt, sampling, constraint, stream)
     finally:
         progress.clear()
     if request.as_json:
         json.dump({
             "request": request_json(prompt, sampling, constraint, request.engine.model),
-            "stage": request.stage, "backend": config.backend or next(iter(backends), None),
+            "stage": stage.id, "backend": config.backend or next(iter(stage.capabilities.backends), None),
             "dtype": request.engine.dtype, "exact": request.engine.exact,
             "answers": [answer_json(result, constraint) for result in results],
         }, sys.stdout, ensure_ascii=False)
