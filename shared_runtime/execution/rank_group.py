@@ -202,5 +202,7 @@ class TorchRankGroup:
         try:
             yield
         except RuntimeError as error:  # what torch raises when the other end is gone, or silent for too long
-            raise RankLostError(f"rank {self.rank} lost the others: {str(error).splitlines()[0]}", where="ranks",
+            # Gloo's text begins with a place in its source and ends with good wishes.
+            reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]
+            raise RankLostError(f"rank {self.rank} lost the others: {reason}", where="ranks",
                                 fix="look at what the other ranks printed, and start all of them again") from error
