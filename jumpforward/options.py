@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,8 +216,17 @@ class Prompt:
     messages: list[dict[str, str]] | None = None
 
 
+def reread(text: str) -> str:
+    """`text` from the command line as UTF-8, where the locale is none and Python has kept the bytes as surrogates."""
+    try:
+        return os.fsencode(text).decode("utf-8") if any("\udc80" <= one <= "\udcff" for one in text) else text
+    except UnicodeError:
+        return text
+
+
 def _utf8(name: str, text: str) -> str:
     """`text`, when it can be encoded: bytes that are not UTF-8 reach a program as lone surrogates."""
+    text = reread(text)
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -115,6 +115,18 @@ def test_what_a_person_reads_names_text_byte_and_reason(stage_1: list[str], caps
     assert "1 verdicts: 1 right" in shown.err
 
 
+def test_stages_that_agree_share_a_part_of_the_page(embedded_folder: Path, capsys: Capture) -> None:
+    words = ["check", "--model", str(embedded_folder), "--text", "{}"]
+    assert main([*words, "--choice", "{}"]) == 0
+    page = capsys.readouterr().out
+    assert page.splitlines()[0] == "stage " + ", ".join(f"{one.spec.id} {one.backend}" for one in all_targets())
+    assert page.count("accepted") == 1
+    assert main([*words, "--json-object"]) == 0
+    page = capsys.readouterr().out
+    assert "stage 4 xgrammar, 4 llguidance, 5 xgrammar, 5 llguidance\n  accepted  '{}'\n" in page
+    assert page.count("not in this stage") == len(all_targets()) - 4
+
+
 @pytest.mark.parametrize(("words", "named"), [
     ([], "nothing to check"), (["--regex", "a"], "--text"), (["--text", "a"], "nothing to check"),
     (["--cases", "x.jsonl", "--regex", "a"], "--cases"), (["--cases", "no-such.jsonl"], "no-such.jsonl"),

@@ -29,7 +29,7 @@ from jumpforward.decoding_options import DecodingOptions, GrammarOptions
 from jumpforward.help import name_options
 from jumpforward.measure import Reading, measure_settings, recommend, thread_counts
 from jumpforward.option_groups import expand_groups
-from jumpforward.options import ConstraintOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.options import ConstraintOptions, Prompt, PromptOptions, SamplingOptions, reread
 from jumpforward.page import Column, tables
 from jumpforward.result_json import schema_text
 from jumpforward.validity import is_valid
@@ -737,6 +737,25 @@ def test_json_comes_from_the_command_line_or_from_a_file(tmp_path: Path) -> None
     schema.write_bytes(b"\xff{}")
     with pytest.raises(ConfigError, match="not UTF-8 at byte 0"):
         ConstraintOptions(json_schema=str(schema)).constraint()
+
+
+@pytest.mark.parametrize("command", [["run", "x", "--choice", "天"],
+                                     ["check", "--stage", "1", "--regex", "天", "--text", "天"]])
+def test_text_is_utf_8_also_where_the_locale_is_not(command: list[str], tiny_model: Path) -> None:
+    plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    done = subprocess.run([sys.executable, "-m", "jumpforward", *command, "--model", str(tiny_model)],
+                          capture_output=True, env={**os.environ, **plain}, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rb"\u5929" in done.stdout
+    assert b"not text" not in done.stdout
+
+
+def test_text_that_is_not_utf_8_is_left_to_be_refused() -> None:
+    assert reread("天 ok") == "天 ok"
+    for broken in ("a\udcff", "\ud800\udc00x", "\ud83d"):
+        assert reread(broken) == broken
+    assert reread(os.fsdecode("天".encode()[:2])) == os.fsdecode("天".encode()[:2])
+    assert reread("\udce5\udca4\udca9") == "天"
 
 
 def test_options_left_alone_are_the_runtimes_defaults() -> None:
