@@ -38,15 +38,22 @@ def blame_of(error: BaseException) -> Blame:
     """Whose fault it is that a compile ended with `error`."""
     if isinstance(error, JumpforwardError):
         return error.blame
-    return "unclear" if isinstance(error, _STARVED) or _SAYS_STARVED.search(str(error)) else "grammar"
+    return "unclear" if isinstance(error, _STARVED) or _SAYS_STARVED.search(_text(error)) else "grammar"
 
 
 def own_error(error: BaseException, where: str = "constraint") -> JumpforwardError:
     """The error as one of our family; our own stay as they are, without the frames that raised them."""
     if isinstance(error, JumpforwardError):
         return error.with_traceback(None)
-    return ConstraintError(f"the grammar library failed: {type(error).__name__}: {error}", where=where,
+    return ConstraintError(f"the grammar library failed: {type(error).__name__}: {_text(error)}", where=where,
                            fix="try another --backend").blamed(blame_of(error))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a library's own class may fail at that too
+        return "it has no text"
 
 
 def library_fault(error: BaseException, rid: str) -> JumpforwardError:

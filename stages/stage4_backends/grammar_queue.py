@@ -39,17 +39,10 @@ class Invalid:
 
 @dataclass(slots=True)
 class RequestState:
-    """What the policy keeps of one request.
-
-    Attributes:
-        accepted: tokens that `grammar` has taken, a stop token included. slow: masks in a row that took too long.
-        failure: what ends the request at its next token, None while all is well.
-    """
+    """What the policy keeps of one request: `accepted` counts what `grammar` has taken, a stop token included."""
 
     grammar: BaseGrammarObject
     accepted: int = 0
-    slow: int = 0
-    failure: JumpforwardError | None = None
 
 
 class Absent(Enum):
