@@ -128,8 +128,8 @@ def step(
     from jumpforward import step_command
 
     return step_command.step(step_command.StepRequest(
-        what=what, stage=stage, save=save, plain=plain, engine=engine, constraint=constraint, sampling=sampling, how=how,
-        grammar=grammar, decoding=decoding, execution=execution))
+        what=what, stage=stage, save=save, plain=plain, engine=engine, constraint=constraint, sampling=sampling,
+        how=how, grammar=grammar, decoding=decoding, execution=execution))
 
 
 @app.command(cls=Command, epilog=examples(

@@ -129,9 +129,10 @@ class Stepper(App[None]):
     def _show(self) -> None:
         frame = self.recording.frames[self.index]
         tokens = self.recording.tokens_at(self.index)
-        for name, text in (("head", self._head(frame)), ("answer-text", _tokens(tokens, frame.keep)),
-                           ("says-text", _says(frame)), ("mask-text", _mask(frame)), ("state-text", _state(frame, self.recording.picture)),
-                           ("loop-text", _loop(frame))):
+        shown = {"head": self._head(frame), "answer-text": _tokens(tokens, frame.keep), "says-text": _says(frame),
+                 "mask-text": _mask(frame), "state-text": _state(frame, self.recording.picture),
+                 "loop-text": _loop(frame)}
+        for name, text in shown.items():
             self.query_one(f"#{name}", Static).update(text)
 
     def _head(self, frame: Frame) -> Text:
