@@ -106,13 +106,14 @@ def _follow(schema: object, path: str, root: object) -> None:
             raise GrammarSyntaxError(f"{ref!r} is not in this schema, and nothing is fetched", where=where,
                                      fix="put it under $defs and refer to '#/$defs/...'")
         seen.append(ref)
-        schema = _resolve(unquote(ref[1:]), root)
+        schema = resolve(ref, root)
         if not _is_schema(schema):
             raise GrammarSyntaxError(f"{ref!r} leads to no schema", where=where)
 
 
-def _resolve(place: str, root: object) -> object:
-    """What a JSON pointer or an anchor names; None when it names nothing."""
+def resolve(ref: str, root: object) -> object:
+    """What a reference inside this schema (`#`, a JSON pointer or an anchor behind it) names; None for nothing."""
+    place = unquote(ref.removeprefix("#"))
     if place and not place.startswith("/"):
         return next((inner for _, inner in subschemas(root) if inner.get("$anchor") == place), None)
     found: Any = root

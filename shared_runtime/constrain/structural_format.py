@@ -35,19 +35,24 @@ def in_structures_form(constraint: Constraint) -> Constraint | None:
     return Constraint.structural_tag({"structures": structures, "triggers": form.get("triggers")})
 
 
-def replace_schemas(source: str, replace: Callable[[object], dict[str, object]]) -> str:
-    """A tag of the `format` form with every `{"type": "json_schema", "json_schema": S}` in it made `replace(S)`."""
-    return json.dumps(_replaced(_read(source), replace), ensure_ascii=False)
+def replace_schemas(source: str, replace: Callable[[str, object], dict[str, object]]) -> str:
+    """A tag of the `format` form with every `{"type": "json_schema", "json_schema": S}` in it made `replace(at, S)`.
+
+    Args:
+        replace: told the place of a schema, such as `structural_tag.format.tags[0].content.json_schema`, and the
+            schema.
+    """
+    return json.dumps(_replaced(_read(source), "structural_tag", replace), ensure_ascii=False)
 
 
-def _replaced(part: object, replace: Callable[[object], dict[str, object]]) -> object:
+def _replaced(part: object, at: str, replace: Callable[[str, object], dict[str, object]]) -> object:
     if isinstance(part, list):
-        return [_replaced(item, replace) for item in part]
+        return [_replaced(item, f"{at}[{index}]", replace) for index, item in enumerate(part)]
     if not isinstance(part, dict):
         return part
     if part.get("type") == "json_schema" and "json_schema" in part:
-        return replace(part["json_schema"])
-    return {key: _replaced(item, replace) for key, item in part.items()}
+        return replace(f"{at}.json_schema", part["json_schema"])
+    return {key: _replaced(item, f"{at}.{key}", replace) for key, item in part.items()}
 
 
 def _read(source: str) -> dict[str, object]:

@@ -14,13 +14,15 @@ _FIX = 'give {"structures": [{"begin": ..., "schema": ..., "end": ...}], "trigge
 class Structure:
     """One tag: its beginning, the schema (JSON text) of what is inside, and its end.
 
-    `trigger` is the one trigger that `begin` starts with: free text may not contain it otherwise.
+    `trigger` is the one trigger that `begin` starts with: free text may not contain it otherwise. `where` is the
+    schema's place in the request.
     """
 
     begin: str
     schema: str
     end: str
     trigger: str
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +84,5 @@ def _structure(item: object, where: str, triggers: tuple[str, ...]) -> Structure
     if trigger is None:
         raise GrammarSyntaxError(f"no trigger is the beginning of {item['begin']!r}: the tag could never start",
                                  where=f"{where}.begin", fix=f"begin it with one of: {', '.join(triggers)}")
-    return Structure(item["begin"], json.dumps(item["schema"], ensure_ascii=False), item["end"], trigger)
+    return Structure(item["begin"], json.dumps(item["schema"], ensure_ascii=False), item["end"], trigger,
+                     f"{where}.schema")
