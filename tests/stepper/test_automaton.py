@@ -1,4 +1,4 @@
-"""The drawn automaton: the right language, as small as can be, chains where text is forced, all of it in the picture."""
+"""The drawn automaton: the right language, as small as can be, chains where text is forced, nothing left out."""
 
 from __future__ import annotations
 
