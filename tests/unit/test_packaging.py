@@ -18,17 +18,18 @@ import yaml
 
 from jumpforward import cli, compare_command, run_command
 from jumpforward.result_json import schema_text
-from scripts import make_tested
+from scripts import make_matrix, make_tested
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL) for line in block.splitlines()]
+PAGES = README + (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGES, flags=re.DOTALL) for line in block.splitlines()]
 OURS = [
     "Makefile", ".ci/run", "constraints.txt", "pyproject.toml", "README.md", "NOTICE", "CONTRIBUTING.md",
     "CITATION.cff", ".pre-commit-config.yaml", ".devcontainer/devcontainer.json", "docs/tested.md",
-    "docs/tested.json", "scripts/set_up.sh",
+    "docs/tested.json", "docs/stages.md", "docs/command_line.md", "scripts/set_up.sh",
 ]
 
 
@@ -257,6 +258,16 @@ def test_the_page_of_what_was_run_is_made_from_its_data() -> None:
     assert make_tested.main(["--check"]) == 0
 
 
+def test_the_page_of_what_the_stages_can_do_is_made_from_their_data() -> None:
+    assert make_matrix.main(["--check"]) == 0
+
+
+def test_the_pages_link_to_files_that_exist() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
 def test_a_combination_that_did_not_run_is_called_so() -> None:
     row = make_tested.Row(python="3.14", torch="2", system="s", device="d", runs=[], note="n")
     assert "| not run | n |" in make_tested.page([row])
@@ -301,6 +312,7 @@ def test_licence_and_attribution_are_whole() -> None:
         assert name in notice
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "check"])
-def test_the_schemas_are_schemas(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(name)))
+@pytest.mark.parametrize("file", sorted((ROOT / "jumpforward/schemas").glob("*.schema.json")),
+                         ids=lambda file: file.stem)
+def test_the_schemas_are_schemas(file: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(file.name.removesuffix(".schema.json"))))
