@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -16,7 +17,7 @@ from jumpforward.cli import main
 from jumpforward.result_json import schema_text
 from shared_runtime import policy
 from shared_runtime.conformance.case_file import MAX_LINE_BYTES, BadLine, Case, fingerprint, parse_case, read_cases
-from shared_runtime.conformance.deviations import Deviation, parse_deviations, shipped_deviations
+from shared_runtime.conformance.deviations import About, Deviation, parse_deviations, shipped_deviations
 from shared_runtime.conformance.target import Target, all_targets, targets_of
 from shared_runtime.conformance.verdict import Judge, Verdict
 from shared_runtime.constraint import Constraint
@@ -349,7 +350,7 @@ def test_the_shipped_list_can_be_read_and_says_where_each_row_is_told() -> None:
         assert row.upstream.startswith("https://")
         assert row.what
         compile(row.reproducer, row.library, "exec")
-        assert row.about in ("language", "spellings")
+        assert row.about in get_args(About)
         assert {target.backend for target in all_targets()} >= {row.backend}
 
 
