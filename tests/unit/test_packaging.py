@@ -174,7 +174,7 @@ def test_a_make_target_of_the_readme_exists(command: str) -> None:
     subprocess.run([*command.split(), "-n", "-C", str(ROOT)], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (diff|museum)", one)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (diff|history|museum)", one)])
 def test_a_command_of_the_readme_that_needs_no_model_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(shlex.split(command)[1:]) == 0
     assert capsys.readouterr().out.strip()
@@ -205,7 +205,7 @@ def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare|check)", one)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare|check|step)", one)])
 def test_a_command_of_the_readme_runs(command: str, embedded_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "--device cuda" in command:
         import torch
