@@ -9,7 +9,7 @@ from shared_runtime.errors import EngineStateError
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
-from shared_runtime.policy import AcceptResult, Proposal, StagePolicy
+from shared_runtime.policy import NO_PROPOSAL, AcceptResult, Proposal, StagePolicy
 from shared_runtime.queues import Queues
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
@@ -58,6 +58,8 @@ class BatchBuilder:
             self._queues.chunked = None if row.samples else chunked
         for req in self._queues.waiting.in_order(self._memory.cache):
             row = self._admit(req, budget, rows)
+            if req.finish is not None:
+                continue  # by forced tokens
             if row is None:
                 break
             rows.append(row)
@@ -84,16 +86,21 @@ class BatchBuilder:
         return self._row(req, budget)
 
     def _row(self, req: Request, budget: int) -> BatchRow | None:
-        """Feed as much of `req` as budget and memory allow; None when that is nothing."""
-        count = min(req.total_len - req.kv_len, budget, self._memory.room)
-        slots = self._memory.take(count) if count > 0 else None
+        """Feed as much of `req` as budget and memory allow; None when that is nothing, or when it ends.
+
+        Behind the last of its tokens there may be room for a proposal.
+        """
+        most = min(budget, self._memory.room)
+        left = req.total_len - req.kv_len
+        proposal = self._propose(req, most - left) if left <= most and req.ending is None else NO_PROPOSAL
+        ids = [*req.all_ids[req.kv_len:], *proposal.draft][:most]
+        slots = self._memory.take(len(ids)) if ids and req.finish is None else None
         if slots is None:
             return None
         self._memory.write(req, slots)
-        end = req.kv_len + count
         unscored = req.unscored_from
-        row = BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
-                       samples=end == req.total_len and req.ending is None,
+        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                       samples=req.kv_len + len(ids) >= req.total_len and req.ending is None,
                        scores_from=None if unscored is None else unscored - 1)
         self.unsettled.append(row)
         return row
@@ -118,10 +125,12 @@ class BatchBuilder:
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
 
     def _propose(self, req: Request, spare: int) -> Proposal:
-        """Ask the stage for tokens beside the newest, and append the forced ones; they may end the request.
+        """Ask the stage for tokens beside the newest, and append the forced ones.
+
+        They may end the request: at once, or `ending` with the pass that scores them, where that was asked for.
 
         Args:
-            req: about to decode. spare: slots that nobody needs for a newest token.
+            req: about to be read to its end. spare: slots that nobody needs for a newest token.
         """
         left = req.sampling.max_new_tokens - len(req.output_ids) - 1
         room = max(0, min(left, spare))
@@ -131,8 +140,12 @@ class BatchBuilder:
                                    where=f"request {req.rid}")
         if proposal.forced:
             origins: list[TokenOrigin] = ["forced"] * len(proposal.forced)
-            self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
-            self._tracer.emitted(req, proposal.forced)
+            emitted = self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
+            self._tracer.emitted(req, emitted)
+            if req.finish is not None:
+                if req.unscored_from is not None:
+                    req.ending, req.finish = req.finish, None
+                return NO_PROPOSAL
         return replace(proposal, draft=self._finisher.known(proposal.draft))
 
     def _decode_row(self, req: Request, proposal: Proposal) -> BatchRow:
@@ -143,6 +156,7 @@ class BatchBuilder:
             raise AssertionError("room was checked before")
         self._memory.write(req, slots)
         row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                       samples=req.ending is None,
                        scores_from=None if req.unscored_from is None else req.unscored_from - 1)
         self.unsettled.append(row)
         return row

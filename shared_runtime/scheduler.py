@@ -181,7 +181,7 @@ class Scheduler:
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
-        for req, reason in [(req, req.finish) for req in self.queues.running]:
+        for req, reason in [(req, req.finish) for req in (*self.queues.in_memory, *self.queues.waiting)]:
             if reason is not None:  # forced tokens ended it before the pass
                 self._end(req, reason)
         if batch is None and self.queues.compiling:
