@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
+from shared_runtime.constrain.draft_rows import keep_reached, text_part
 from shared_runtime.constrain.fill_gate import FillGate
 from shared_runtime.constrain.json_schema_checks import SchemaSource
 from shared_runtime.constrain.known_deviations import warnings_of
 from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
 from shared_runtime.constrain.start_check import check_start
-from shared_runtime.constrain.structural_format import in_structures_form
+from shared_runtime.constrain.structural_format import read_either_form
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
-from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled, JumpHelper
+from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled
 from .utils import filter_tokens
 
 if TYPE_CHECKING:
@@ -111,9 +112,28 @@ class LLGuidanceGrammar(BaseGrammarObject):
             raise ConstraintError(f"llguidance: {first_line(self._matcher.get_error())}", where="mask")
         filter_tokens(mask, row, self.vocabulary.stop_ids, allowed=self.accepting, reset=False)
 
-    def try_jump_forward(self) -> JumpHelper | None:
-        """The forced bytes: the rest of a character, and the whole characters after it."""
-        return JumpHelper.of(b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes())
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """By the library's call for drafts; where the stop set is allowed, it does not say."""
+        text = text_part(draft, self.vocabulary)
+        if not text or self.finished or not mask.is_contiguous():
+            return super().fill_vocab_mask_drafted(mask, row, draft)
+        self._backend.threads.unsafe_compute_mask_ptr_with_draft_token(
+            [(self._matcher, row, text)], mask.data_ptr(), 4 * mask.shape[1], mask.shape[0])
+        reached = keep_reached(mask, row, draft, self.vocabulary)
+        taken = 0
+        try:
+            self._set_stops(mask, row)
+            for token_id in text[:reached - 1]:
+                self.accept_token(token_id)
+                taken += 1
+                self._set_stops(mask, row + taken)
+        finally:
+            self.rollback(taken)
+        return reached
+
+    def forced_bytes(self) -> bytes:
+        """The library's; none once it is stopped."""
+        return b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes()
 
 
 class LLGuidanceGrammarBackend(BaseGrammarBackend):
@@ -164,12 +184,12 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
 
     def dispatch_structural_tag(self, constraint: Constraint) -> Compiled:
         """The older form (#4870), and of the newer one what says the same."""
-        older = in_structures_form(constraint)
-        if older is None:
+        tag = read_either_form(constraint.source)
+        if tag is None:
             raise UnsupportedConstraintError(
                 "llguidance has no more of the `format` form than triggered_tags with JSON schemas inside",
                 where="structural_tag.format", fix="use --backend xgrammar")
-        return self._build(constraint, self._source.tag(older))
+        return self._build(constraint, self._source.tag(tag))
 
     def _build(self, constraint: Constraint, source: SchemaSource) -> Compiled:
         """Make the matcher; what the library would get wrong is warned of, or refused when strict."""

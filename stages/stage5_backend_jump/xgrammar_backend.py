@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
+from shared_runtime.constrain.draft_rows import keep_reached, text_part
 from shared_runtime.constrain.fill_gate import FillGate
 from shared_runtime.constrain.json_schema_checks import AskedSchema
 from shared_runtime.constrain.known_deviations import warnings_of
 from shared_runtime.constrain.start_check import check_start
-from shared_runtime.constrain.structural_format import in_structures_form
+from shared_runtime.constrain.structural_format import read_either_form
 from shared_runtime.constrain.surrogates import SurrogateFilter
 from shared_runtime.constrain.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
@@ -26,7 +28,7 @@ from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
-from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled, JumpHelper
+from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled
 
 if TYPE_CHECKING:
     import xgrammar
@@ -120,10 +122,22 @@ class XGrammarGrammar(BaseGrammarObject):
             if grammar._last.endswith(b"\xed"):
                 self._filler.surrogates.strip(mask[row], grammar._last)
 
-    def try_jump_forward(self) -> JumpHelper | None:
-        """The matcher's deterministic text. Inside a character the library says none, though bytes are forced."""
-        text = self._matcher.find_jump_forward_string()
-        return JumpHelper(b"", text) if text else None
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """The library's walk over a tree of drafts; ours is a chain, whose last node has no child."""
+        text = text_part(draft, self.vocabulary)
+        if not text or self.finished:
+            return super().fill_vocab_mask_drafted(mask, row, draft)
+        rows = mask[row:row + len(text) + 1]
+        child = torch.tensor([*range(1, len(rows)), -1])
+        self._matcher.traverse_draft_tree(child, torch.full_like(child, -1), torch.tensor([0, *text]), rows)
+        for words, before in zip(rows, [self._last, *map(self.vocabulary.token_bytes.__getitem__, text)], strict=True):
+            self._filler.surrogates.strip(words, before)
+        return keep_reached(mask, row, draft, self.vocabulary)
+
+    def forced_bytes(self) -> bytes:
+        """The matcher's deterministic text. Inside a character it has none, and names the tokens instead."""
+        text = self._matcher.find_jump_forward_string().encode()
+        return text or self.vocabulary.decode(self._matcher.find_jump_forward_tokens())
 
 
 class XGrammarGrammarBackend(BaseGrammarBackend):
@@ -171,8 +185,8 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
 
     def dispatch_structural_tag(self, constraint: Constraint) -> Compiled:
         """Either form; the library itself reads only the newer one."""
-        older = in_structures_form(constraint)
-        source = self._source.format_tag(constraint) if older is None else self._source.tag(older)
+        tag = read_either_form(constraint.source)
+        source = self._source.format_tag(constraint) if tag is None else self._source.tag(tag)
         return self._build(constraint, lambda compiler: compiler.compile_structural_tag(source.text), source.asked)
 
     def _build(self, constraint: Constraint, build: Callable[[xgrammar.GrammarCompiler], xgrammar.CompiledGrammar],
