@@ -111,7 +111,8 @@ class BackendsPolicy:
         for row, (req, position) in enumerate(zip(batch.sampled, positions, strict=True)):
             state = _state_of(req)
             if state is not None:
-                if self._watch.attempt(req, state.grammar.is_terminated) or state.accepted != position:
+                ended = self._watch.attempt(req, state.grammar.is_terminated)
+                if (ended or state.accepted != position) and req.rid not in self._watch.failures:
                     raise EngineStateError(f"the row decides output token {position}, its grammar has accepted "
                                            f"{state.accepted}", where=f"request {req.rid}")
                 entries.append(MaskRow(req, row, state.grammar))
