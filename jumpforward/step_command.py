@@ -24,6 +24,7 @@ class StepRequest:
     stage: str
     save: Path | None
     plain: bool
+    pipeline: bool = False
     engine: EngineOptions = field(default_factory=EngineOptions)
     constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
@@ -39,6 +40,8 @@ def step(request: StepRequest) -> int:
     Raises:
         JumpforwardError: the request cannot be served, or the file is no recording.
     """
+    if request.pipeline:
+        return _show_pipeline(request)
     recording = _recording(request)
     if request.save is not None:
         recording.save(request.save)
@@ -67,6 +70,23 @@ def _recording(request: StepRequest) -> Recording:
                       sampling=request.sampling.params(), progress=progress)
     finally:
         progress.clear()
+
+
+def _show_pipeline(request: StepRequest) -> int:
+    from jumpforward.pipeline_view import pipeline_view
+    from jumpforward.stepper.pipeline import pipeline_of
+    from shared_runtime.constrain.regex_dialect import escape_choice
+    from shared_runtime.model.locate import locate_model
+    from shared_runtime.tokenizer import Tokenizer
+
+    constraint = request.constraint.constraint() or Constraint.regex(REGEX)
+    if constraint.kind not in ("regex", "choice"):
+        raise ConfigError(f"{constraint.kind} has no automaton", where="--pipeline", fix="give --regex or --choice")
+    pattern = constraint.source if constraint.kind == "regex" else escape_choice(constraint.choices)
+    tokenizer = Tokenizer.from_folder(locate_model(request.engine.model, None))
+    pipeline = pipeline_of(pattern, tokenizer.vocabulary)
+    print_rich(*pipeline_view(pipeline))
+    return OK
 
 
 def _play(recording: Recording) -> None:
