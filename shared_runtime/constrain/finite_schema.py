@@ -51,7 +51,7 @@ def _pruned(schema: object, done: set[str]) -> object:
 def _blame(node: Any, done: set[str], at: str = "") -> str | None:
     """Why no finite value fits a schema, when the entries `done` of `$defs` can be filled; None when one may."""
     if not isinstance(node, dict):
-        return None if node else f"nothing fits `false` ({at or 'the whole schema'})"
+        return None if node else f"nothing fits {at or 'the schema'}: it is `false`, or comes to that"
     if "$ref" in node and node["$ref"].removeprefix("#/$defs/") not in done:
         return f"{at or 'it'} needs another of what it is inside of ({node['$ref']})"
     for index, branch in enumerate(node.get("allOf", ())):
@@ -82,5 +82,7 @@ def _blame_type(kind: str, node: Any, done: set[str], at: str) -> str | None:
             if why := _blame(inner, done, f"{at}/prefixItems/{index}"):
                 return why
         if node.get("minItems", 0) > len(first):
+            if node.get("items") is False:
+                return f"minItems asks for more items than may come ({at}/minItems)"
             return _blame(node.get("items", True), done, f"{at}/items")
     return None

@@ -19,7 +19,7 @@ from shared_runtime.constrain.json_schema_walk import Schema, subschemas
 from shared_runtime.constrain.pattern_search import search_tree
 from shared_runtime.constrain.regex_overlap import overlap
 from shared_runtime.constrain.regex_tree import Node, concat
-from shared_runtime.constrain.tidy_schema import ASSERTIONS, tidy_schema
+from shared_runtime.constrain.tidy_schema import ASSERTIONS, kinds_of, tidy_schema
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError
 
@@ -98,7 +98,7 @@ def may_be_number(schema: object) -> bool:
         return schema is True
     if "enum" in schema or "const" in schema:
         values = _list(schema, "enum") if "enum" in schema else [schema.get("const")]
-        return any("number" in _type_of(value) for value in values)
+        return any("number" in kinds_of(value) for value in values)
     return "type" not in schema or not {"number", "integer"}.isdisjoint(_types(schema))
 
 
@@ -112,7 +112,7 @@ def _combinations(schema: Schema) -> Iterator[str]:
     if "oneOf" in schema and not _disjoint(_list(schema, "oneOf")):
         yield "overlapping oneOf"
     listed = "enum" if "enum" in schema else "const"
-    if listed in schema and _loses_checks(schema, asserted - {listed}):
+    if listed in schema and asserted - {listed}:
         yield "enum with more"
     yield from _of_strings_and_numbers(schema, asserted)
     yield from _of_objects(schema, asserted)
@@ -177,19 +177,13 @@ def _kinds(branch: Schema) -> set[str]:
     """The types that a branch names by itself; none when it does not."""
     if "enum" in branch or "const" in branch:
         values = _list(branch, "enum") if "enum" in branch else [branch.get("const")]
-        return {next(iter(_type_of(value))) for value in values}
+        return {next(iter(kinds_of(value))) for value in values}
     return set(_types(branch))
 
 
 def _with_integer(schema: Schema) -> set[str]:
     types = set(_types(schema))
     return types | ({"integer"} if "number" in types else set())
-
-
-def _loses_checks(schema: Schema, others: set[str]) -> bool:
-    values = _list(schema, "enum") if "enum" in schema else [schema.get("const")]
-    types = _types(schema)
-    return bool(others - {"type"}) or ("type" in others and not all(_type_of(value) & set(types) for value in values))
 
 
 def _disjoint(branches: list[object]) -> bool:
@@ -201,34 +195,16 @@ def _disjoint(branches: list[object]) -> bool:
         if "enum" in branch or "const" in branch:
             listed = _list(branch, "enum") if "enum" in branch else [branch.get("const")]
             here = {json.dumps(value, sort_keys=True) for value in listed}
-            if any(_type_of(value) & seen for value in listed):
+            if any(kinds_of(value) & seen for value in listed):
                 return False
         else:
             here = set(_types(branch)) | ({"integer"} if "number" in _types(branch) else set())
-            if not here or any(_type_of(json.loads(value)) & here for value in seen - _TYPES):
+            if not here or any(kinds_of(json.loads(value)) & here for value in seen - _TYPES):
                 return False
         if here & seen:
             return False
         seen |= here
     return True
-
-
-def _type_of(value: object) -> set[str]:
-    match value:
-        case None:
-            return {"null"}
-        case bool():
-            return {"boolean"}
-        case int():
-            return {"integer", "number"}
-        case float():
-            return {"number", "integer"} if value.is_integer() else {"number"}
-        case str():
-            return {"string"}
-        case list():
-            return {"array"}
-        case _:
-            return {"object"}
 
 
 def _types(schema: Schema) -> list[str]:

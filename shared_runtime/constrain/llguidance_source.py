@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from shared_runtime.constrain.gbnf import gbnf_to_lark
 from shared_runtime.constrain.json_schema_checks import AskedSchema, SchemaSource, may_be_number, read_schema
+from shared_runtime.constrain.json_schema_walk import Schema, map_subschemas
 from shared_runtime.constrain.number_bounds import with_shorter_bounds
+from shared_runtime.constrain.pattern_search import search_tree
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.constrain.regex_tree import render
 from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_tag import read_structural_tag
+from shared_runtime.constrain.structural_tag import StructuralTag
 from shared_runtime.constrain.token_view import TokenView
 from shared_runtime.constrain.whitespace import BLANKS
 from shared_runtime.constraint import Constraint
@@ -68,22 +70,16 @@ class LLGuidanceSource:
         return SchemaSource(llguidance.LLMatcher.grammar_from_json_schema(json.dumps(self._spaced(schema))),
                             (("json_schema", schema),))
 
-    def tag(self, constraint: Constraint) -> SchemaSource:
-        """A tag of the `structures` form.
-
-        Raises:
-            ConstraintError: it is no such tag, or a schema in it is none.
-        """
+    def tag(self, tag: StructuralTag) -> SchemaSource:
+        """A tag. Raises ConstraintError when a schema in it is none, or can never be finished."""
         import llguidance
 
-        tag = read_structural_tag(constraint.source)
         asked: list[AskedSchema] = [(one.where, read_schema(Constraint.json_schema(one.schema), one.where))
                                     for one in tag.structures]
-        for index, (one, (_, schema)) in enumerate(zip(tag.structures, asked, strict=True)):
+        for one, (_, schema) in zip(tag.structures, asked, strict=True):
             if one.end[:1] in tuple("0123456789.eE") and may_be_number(schema):
                 raise UnsupportedConstraintError(
-                    f"llguidance 1.9.1 reads {one.end[0]!r} as part of the number before it",
-                    where=f"structural_tag.structures[{index}].end",
+                    f"llguidance 1.9.1 reads {one.end[0]!r} as part of the number before it", where=one.end_at,
                     fix="begin it with another character, or use --backend xgrammar")
         text = llguidance.StructTag.to_grammar(
             [llguidance.StructTag(trigger=one.trigger, begin=one.begin, end=one.end, grammar=self._spaced(schema))
@@ -92,9 +88,23 @@ class LLGuidanceSource:
         return SchemaSource(llguidance.LLMatcher.grammar_from_lark(text), tuple(asked))
 
     def _spaced(self, schema: object) -> dict[str, object]:
-        """The schema with our options written into it."""
+        """The schema with our options written into it, and patterns in normal form."""
         assert isinstance(schema, dict | bool)
-        return (with_shorter_bounds(schema) if isinstance(schema, dict) else {}) | {"x-guidance": self._options}
+        return (with_shorter_bounds(_normal(schema)) if isinstance(schema, dict) else {}) | {
+            "x-guidance": self._options}
+
+
+def _normal(schema: Schema) -> Schema:
+    own = map_subschemas(schema, lambda inner: _normal(inner) if isinstance(inner, dict) else inner)
+    if isinstance(pattern := own.get("pattern"), str):
+        own["pattern"] = _anchored(pattern)
+    if isinstance(patterns := own.get("patternProperties"), dict):
+        own["patternProperties"] = {_anchored(pattern): inner for pattern, inner in patterns.items()}
+    return own
+
+
+def _anchored(pattern: str) -> str:
+    return f"^({render(search_tree(pattern), negated_classes=False)})$"
 
 
 def check_matcher(matcher: llguidance.LLMatcher, where: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from shared_runtime.errors import UnsatisfiableConstraintError
+from shared_runtime.errors import ConstraintError, UnsatisfiableConstraintError
 from shared_runtime.vocabulary import Vocabulary
 
 
@@ -27,7 +27,11 @@ def check_start(grammar: Startable, where: str) -> None:
         UnsatisfiableConstraintError: neither a token nor the end may come first.
     """
     mask = torch.zeros((1, (grammar.vocabulary.width + 31) // 32), dtype=torch.int32)
-    grammar.fill_vocab_mask(mask, 0)
-    if not mask.any():
-        raise UnsatisfiableConstraintError("no text is in the language, or none that this vocabulary can spell",
+    why = ""
+    try:
+        grammar.fill_vocab_mask(mask, 0)
+    except ConstraintError as error:
+        why = f" ({error.message})"
+    if why or not mask.any():
+        raise UnsatisfiableConstraintError(f"no text is in the language, or none that this vocabulary can spell{why}",
                                            where=where)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared_runtime.constrain.json_schema_rules import resolve
 from shared_runtime.constrain.json_schema_walk import Schema, map_subschemas
@@ -41,6 +42,25 @@ _MENDED_FORMATS = ("date", "date-time", "ipv4", "email")  # 30 February; 01.2.3.
 _ONLY_WITH = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
 
+def kinds_of(value: object) -> set[str]:
+    """The types of a JSON value; an integer is a number, too, and so is 1.0 an integer."""
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"number", "integer"} if value.is_integer() else {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+        case _:
+            return {"object"}
+
+
 def tidy_schema(schema: object) -> object:
     """The same language, tidied; `schema` is one that `check_schema` has passed."""
     if not isinstance(schema, dict):
@@ -55,9 +75,10 @@ class _Writer:
     root: Schema
     names: dict[str, str] = field(default_factory=dict)
 
-    def write(self) -> Schema:
+    def write(self) -> Schema | bool:
         body = self._node(self.root)
-        assert isinstance(body, dict)
+        if not isinstance(body, dict):
+            return False
         written: Schema = {}
         while len(written) < len(self.names):  # an entry may bring others
             for ref, name in list(self.names.items())[len(written):]:
@@ -76,10 +97,17 @@ class _Writer:
     def _node(self, schema: object) -> object:
         if not isinstance(schema, dict):
             return schema
-        own = {key: value for key, value in schema.items() if key in ASSERTIONS}
+        own: dict[str, Any] = {key: value for key, value in schema.items() if key in ASSERTIONS}
         if isinstance(own.get("items"), list):
             own = {("prefixItems" if key == "items" else key): value for key, value in own.items()}
             own |= {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+        if "type" in own and own.keys() & {"const", "enum"}:
+            named = own.pop("type")
+            kinds = set(named if isinstance(named, list) else [named])
+            own = {key: [one for one in value if kinds & kinds_of(one)] if key == "enum" else value
+                   for key, value in own.items()}
+            if own.get("enum") == [] or ("const" in own and not kinds & kinds_of(own["const"])):
+                return False
         for rest, unevaluated in (("items", "unevaluatedItems"), ("additionalProperties", "unevaluatedProperties")):
             if unevaluated in own and (rest in own or own.keys().isdisjoint(_EVALUATE)):
                 own = {rest: own[unevaluated]} | {key: value for key, value in own.items() if key != unevaluated}

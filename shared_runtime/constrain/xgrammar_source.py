@@ -19,11 +19,11 @@ from shared_runtime.constrain.json_schema_checks import AskedSchema, SchemaSourc
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.constrain.regex_tree import render
 from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_format import replace_schemas
-from shared_runtime.constrain.structural_tag import read_structural_tag
+from shared_runtime.constrain.structural_format import replace_leaves
+from shared_runtime.constrain.structural_tag import StructuralTag
 from shared_runtime.constrain.whitespace import MOST_BLANKS
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.errors import ConstraintError, GrammarSyntaxError
 from shared_runtime.policy import StageContext
 
 if TYPE_CHECKING:
@@ -91,13 +91,12 @@ class XGrammarSource:
         asked = finite_part(conjoined_schema(read_schema(constraint, where)))
         return SchemaSource(json.dumps(explicit_schema(asked, self._speller), ensure_ascii=False), ((where, asked),))
 
-    def tag(self, constraint: Constraint) -> SchemaSource:
-        """A tag of the `structures` form, said in the `format` form, the only one that the library still reads.
+    def tag(self, tag: StructuralTag) -> SchemaSource:
+        """A tag, said in the `format` form, the only one that the library still reads.
 
         Raises:
-            ConstraintError: it is no such tag, or one of its schemas cannot be served.
+            ConstraintError: one of its schemas cannot be served.
         """
-        tag = read_structural_tag(constraint.source)
         asked: list[AskedSchema] = []
         form = {"type": "triggered_tags", "triggers": tag.triggers, "tags": [
             {"begin": one.begin, "end": one.end, "content": self._grammar(one.where, json.loads(one.schema), asked)}
@@ -105,14 +104,26 @@ class XGrammarSource:
         return SchemaSource(json.dumps({"type": "structural_tag", "format": form}, ensure_ascii=False), tuple(asked))
 
     def format_tag(self, constraint: Constraint) -> SchemaSource:
-        """A tag of the `format` form (#10691).
+        """A tag of the `format` form (#10691), its regexes in normal form.
 
         Raises:
-            ConstraintError: it is no JSON, or one of its schemas cannot be served.
+            ConstraintError: it is no JSON, or a schema, regex or grammar in it cannot be served.
         """
         asked: list[AskedSchema] = []
-        text = replace_schemas(constraint.source, lambda where, schema: self._grammar(where, schema, asked))
-        return SchemaSource(text, tuple(asked))
+
+        def leaf(kind: str, where: str, value: object) -> dict[str, object]:
+            if kind == "json_schema":
+                return self._grammar(where, value, asked)
+            try:
+                if kind == "regex":
+                    return {"type": kind, "pattern": self.regex(str(value))}
+                check_gbnf(str(value))
+            except ConstraintError as error:
+                error.where = f"{where}, {error.where}"
+                raise
+            return {"type": kind, "grammar": value}
+
+        return SchemaSource(replace_leaves(constraint.source, leaf), tuple(asked))
 
     def _grammar(self, where: str, schema: object, asked: list[AskedSchema]) -> dict[str, object]:
         """A tag's schema as the library's grammar, which keeps our blanks; noted in `asked`."""

@@ -17,6 +17,7 @@ from shared_runtime.constrain.known_deviations import warnings_of
 from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
 from shared_runtime.constrain.regex_dialect import escape_choice
 from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_tag import read_structural_tag
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
@@ -130,6 +131,6 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
             case "ebnf":
                 return SchemaSource(self._source.ebnf(constraint.source))
             case "structural_tag":
-                return self._source.tag(constraint)
+                return self._source.tag(read_structural_tag(constraint.source))
             case kind:
                 assert_never(kind)

@@ -12,6 +12,7 @@ from shared_runtime.constrain.json_schema_checks import SchemaSource
 from shared_runtime.constrain.known_deviations import warnings_of
 from shared_runtime.constrain.regex_dialect import escape_choice
 from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_tag import read_structural_tag
 from shared_runtime.constrain.surrogates import SurrogateFilter
 from shared_runtime.constrain.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
@@ -122,7 +123,7 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
             case "ebnf":
                 return SchemaSource(self._source.ebnf(constraint.source))
             case "structural_tag":
-                return self._source.tag(constraint)
+                return self._source.tag(read_structural_tag(constraint.source))
             case kind:
                 assert_never(kind)
 
