@@ -24,6 +24,7 @@ from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary
+from stages.stage3_outlines import fsm_cache
 from stages.stage3_outlines.decoder import OutlinesPolicy
 from stages.stage3_outlines.fsm_cache import END
 from tests.oracles.byte_reachability import ByteReachability
@@ -111,6 +112,23 @@ def test_a_child_that_cannot_be_started_condemns_no_pattern(make: Make, monkeypa
             with pytest.raises(ConfigError, match="Resource temporarily"):
                 policy.cache.get(wanted)
     assert policy.cache.get(wanted).index is not None
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), ImportError("outlines"), RuntimeError("odd")])
+def test_whatever_a_library_raises_ends_one_request_only(error: Exception, make: Make,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not remembered: it is no word about the pattern."""
+    policy, wanted = make(), Constraint.regex("[a-c]{3}")
+    walker = GrammarWalker(policy, policy._vocabulary)
+
+    def fails(*_args: object) -> object:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fsm_cache, "normalise", fails)
+        with pytest.raises(ConstraintError, match=str(error)):
+            walker.start(wanted)
+    walker.start(wanted).close()
 
 
 def test_an_enumeration_of_thousands_is_served(make: Make, tokenizer: Tokenizer) -> None:
