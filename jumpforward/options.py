@@ -46,6 +46,12 @@ class EngineOptions:
     exact: Annotated[bool, typer.Option(
         "--exact", rich_help_panel=_ENGINE,
         help="Bit-identical logits whatever else runs in the batch; slower.")] = False
+    attention: Annotated[Literal["auto", "sdpa", "flashinfer"], typer.Option(
+        "--attention", rich_help_panel=_ENGINE,
+        help="On CUDA: torch's own kernel, FlashInfer, or FlashInfer where it is installed and fits.")] = "auto"
+    cuda_graphs: Annotated[bool, typer.Option(
+        "--cuda-graphs/--no-cuda-graphs", rich_help_panel=_ENGINE, metavar="",
+        help="On CUDA: play decode passes from recordings.")] = True
 
     def config(self, stage: int | str, trace: Path | None = None, *, backend: str | None = None,
                options: StageOptions | None = None, overlap: bool | None = None) -> EngineConfig:
@@ -59,6 +65,7 @@ class EngineOptions:
 
         return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, backend=backend,
                             dtype=self.dtype, device=self.device, threads=self.threads, exact=self.exact,
+                            attention=self.attention, cuda_graphs=self.cuda_graphs,
                             options=options or StageOptions(), overlap=overlap, trace=trace)
 
 

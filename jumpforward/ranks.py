@@ -50,7 +50,11 @@ def start_ranks(config: EngineConfig, size: int, words: Sequence[str], progress:
     from shared_runtime.assembly import check_ranks
     from shared_runtime.execution.launch import launch
 
-    check_ranks(config, size, progress)
+    try:
+        check_ranks(config, size, progress)
+    except ConfigError as error:
+        raise ConfigError(error.message, fix=error.fix,
+                          where="--tp" if error.where == "ranks" else error.where) from None
     progress.clear()
     return launch([sys.executable, "-m", "jumpforward", *words], size,
                   say=lambda line: print(f"error: {line}", file=sys.stderr, flush=True))

@@ -198,6 +198,7 @@ STAGE = policy.StageSpec(
         ("9c745d078e", "#2056: allocate, fill and apply a packed vocabulary mask"),
         ("acb340728c", "#2526: EBNF"),
         ("3bcf5ecea7", "#2983: regexes in xgrammar"),
+        ("022614d26e", "#3060: sampled ids agreed on over ranks"),
         ("7551498a69", "#3298: llguidance"),
         ("bac414ab53", "#3566: structural tags"),
     ),
