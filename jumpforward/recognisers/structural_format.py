@@ -162,9 +162,11 @@ class FormatRecogniser:
 
 
 def _check(form: object) -> None:
+    """Refuse what is not known here, in the format or inside of it."""
     if not isinstance(form, dict) or form.get("type") not in _KNOWN or form.keys() - _KNOWN[form["type"]] - {"type"}:
         raise UnknownFormatError
-    for inner in (form.get("content"), *form.get("elements", ()), *form.get("tags", ())):
+    tags = [{"type": "tag"} | tag for tag in form.get("tags", ())]
+    for inner in (form.get("content"), *form.get("elements", ()), *tags):
         if inner is not None:
             _check(inner)
     if form["type"] == "tag" and not isinstance(form.get("begin"), str):

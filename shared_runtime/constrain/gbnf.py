@@ -121,14 +121,18 @@ class _Reader:
         ending: set[str] = set()
         while found := {rule for rule, needs in self.needs.items() if rule not in ending and _met(needs, ending)}:
             ending |= found
-        reached = {"root"}
-        while more := {name for rule in reached for name in _names(self.needs[rule])} - reached:
-            reached |= more
-        for rule in self.needs:
-            if rule in reached - ending:
+        for rule in self._reached({"root"}, set()):
+            if rule in self._reached(set(_names(self.needs[rule])), ending):
                 raise UnsatisfiableConstraintError(
                     f"the rule `{rule}` can never be finished: every way through it needs another `{rule}` or the like",
                     where="ebnf", fix="give it an alternative without itself")
+
+    def _reached(self, first: set[str], without: set[str]) -> list[str]:
+        """The rules that `first` lead to, those among them, in the order of the source; not by way of `without`."""
+        reached = first - without
+        while more := {name for rule in reached for name in _names(self.needs[rule])} - reached - without:
+            reached |= more
+        return [rule for rule in self.needs if rule in reached]
 
     @property
     def _here(self) -> _Token:
