@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,8 @@ def comparison_view(prompt: Prompt, constraint: Constraint | None, rows: Sequenc
                          "none" if constraint is None else visible(constraint.text), "\n")
     return [head, *tables(Column("stage", [label(row) for row in rows], is_number=False), _columns(rows),
                           width=width, unicode=unicode),
-            *(Text(note, style="yellow") for note in _notes(rows)), Text(), _bars(rows, width, unicode), Text(),
-            _texts(rows)]
+            *(Text(textwrap.fill(note, width), style="yellow") for note in _notes(rows)), Text(),
+            _bars(rows, width, unicode), Text(), _texts(rows)]
 
 
 def _columns(rows: Sequence[Row]) -> list[list[Column]]:

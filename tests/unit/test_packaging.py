@@ -221,6 +221,22 @@ def test_a_command_of_the_readme_runs(command: str, embedded_folder: Path, capsy
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.parametrize(("command", "shown"), re.findall(r"```sh\n(jumpforward [^\n]*)\n```\n\n```text\n(.*?)```",
+                                                          PAGES, re.DOTALL))
+def test_what_a_page_shows_of_a_command_comes_out(command: str, shown: str, embedded_folder: Path,
+                                                  capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(shlex.split(command)[1:]) == 0
+    said = capsys.readouterr()
+    lines = [line.rstrip() for line in (said.out + said.err).splitlines()]
+    for line in filter(None, shown.splitlines()):
+        assert line in lines
+        del lines[:lines.index(line)]
+
+
+@pytest.mark.slow
+@pytest.mark.model
 def test_the_python_of_the_readme_runs(embedded_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
