@@ -71,7 +71,8 @@ def parallel_engine(config: EngineConfig, place: RankPlace, options: RankOptions
     from shared_runtime.execution.parallel_engine import ParallelEngine
     from shared_runtime.execution.rank_group import TorchRankGroup
 
-    group = TorchRankGroup.connect(config.torch_device, place)
+    # A rank may wait for another's compile.
+    group = TorchRankGroup.connect(config.torch_device, place, timeout_s=60.0 + config.limits.compile_timeout)
     if place.rank > 0:
         config = replace(config, trace=None)  # one rank writes it
     engine = ParallelEngine(config, group, progress=progress)
