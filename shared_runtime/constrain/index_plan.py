@@ -56,8 +56,9 @@ class IndexPlanner:
             GrammarTimeoutError: past a limit of `budget`, or past `MAX_PAIRS`.
             RecursionError: the tree is too deep.
         """
-        characters = _characters(tree)
-        budget.states(characters, "character")  # before any work on them: counts in counts multiply
+        characters = _characters(tree, counted=True)
+        if characters > 2 * _characters(tree, counted=False):
+            budget.states(characters, "character")  # before any work on them: counts in counts multiply
         fsm = make_deterministic_fsm(tree, budget)
         automaton = spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, budget)
         goes_on = automaton.table != DEAD
@@ -100,13 +101,13 @@ class IndexPlanner:
         return needed
 
 
-def _characters(node: Node) -> int:
+def _characters(node: Node, counted: bool) -> int:
     match node:
         case Empty():
             return 0
         case Concat(nodes) | Alternate(nodes):
-            return sum(map(_characters, nodes))
+            return sum(_characters(inner, counted) for inner in nodes)
         case Repeat(item, low, high):
-            return _characters(item) * (low + 1 if high is None else high)
+            return _characters(item, counted) * ((low + 1 if high is None else high) if counted else 1)
         case _:
             return 1

@@ -72,7 +72,6 @@ _WHOLE = ("$ref", "allOf", "anyOf", "oneOf", "const", "enum")
 _OTHERS = frozenset({*_WHOLE, "not", "if", "then", "else", "$dynamicRef", "$recursiveRef"})
 _NARROWING = frozenset({"type", *_OTHERS}).union(*_KEYWORDS.values())
 
-
 LeftOut = Literal["properties that are not described", "items behind prefixItems", "values of other types"]
 """Values that a schema allows without describing them: any JSON, of any depth. As in the libraries they do not come."""
 
@@ -215,8 +214,9 @@ class _Reader:
         if not isinstance(properties, dict) or not isinstance(required, list):
             raise GrammarSyntaxError("properties is an object and required a list", where=at)
         missing = [name for name in required if name not in properties]
-        if missing:
+        if missing and extra is True:
             raise unsupported(f"required {short(missing[0])}, which properties does not describe,", at)
+        properties = properties | dict.fromkeys(missing, extra)
         described = []
         for name, value in properties.items():
             read = self._optional(value, f"{at}/properties/{name}", refs, needed=name in required)

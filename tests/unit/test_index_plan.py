@@ -56,3 +56,11 @@ def test_counts_in_counts_are_refused_by_their_product() -> None:
     for pattern in ("(a{1,300}){1,300}", "((((a{9}){9}){9}){9}){9}"):
         with pytest.raises(GrammarTimeoutError, match="20000 states"):
             IndexPlanner(TOKENS).plan(normalise(pattern).tree, Budget(GrammarLimits()))
+
+
+def test_a_long_list_is_judged_by_its_states_and_not_by_its_characters() -> None:
+    """Many ways may lead into one state; only counts multiply what is not written."""
+    tree = normalise("|".join(f"{head}{'b' * 40}{head % 7}" for head in range(100, 700))).tree
+    tokens = vocabulary_of(*(bytes([byte]) for byte in b"0123456789b"))
+    plan = IndexPlanner(tokens).plan(tree, Budget(GrammarLimits(max_states=26_000)))
+    assert plan.characters > 26_000 > len(plan.automaton.table)

@@ -88,6 +88,8 @@ WHOLE = [
     (PAIR | {"minItems": 2, "maxItems": 2}, ['[1,"a"]'], ["[1]", '[1,"a",2]']),
     (NAMED | {"additionalProperties": {"type": "null"}}, ["{}", '{"a":1}', '{"a":1,"b":null}', '{"b":null,"c":null}'],
      ['{"a":null}', '{"b":1}', '{"a":1,"a":null}', '{"b":null,"a":null}']),
+    ({"type": "object", "additionalProperties": INTEGER, "required": ["b"]}, ['{"b":1}', '{"b":1,"a":2}'],
+     ["{}", '{"a":1}', '{"b":null}']),
     ({"type": "object", "additionalProperties": INTEGER}, ["{}", r'{"\u0001":1,"\"":2}', '{"a":1,"b":2}'],
      ['{"a":"b"}', '{"a":1,}', '{"\x01":1}']),
     ({"type": "object", "properties": {"a": False, "b": INTEGER}, "unevaluatedProperties": False},
