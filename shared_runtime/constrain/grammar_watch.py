@@ -43,11 +43,12 @@ G = TypeVar("G", bound=Fillable)
 
 @dataclass(frozen=True, slots=True)
 class MaskRow(Generic[G]):
-    """Row `row` of a mask is for `req`, whose grammar is `grammar`."""
+    """The `count` rows of a mask from `row` on are for `req`, whose grammar is `grammar`."""
 
     req: Request
     row: int
     grammar: G
+    count: int = 1
 
 
 class GrammarWatch:
@@ -91,7 +92,9 @@ class GrammarWatch:
     def fill(self, rows: Sequence[MaskRow[G]], mask: Tensor, together: Callable[[], None] | None = None) -> None:
         """Fill the mask's rows; `together` does it in one call, with the same result.
 
-        One slow step together is followed by a second of row by row, to find out whose fault it is.
+        When it fails, and for a second after it took long, row by row tells whose fault it is. So it must leave the
+        grammars where they stand whatever happens: one that moves in order to be asked, as along a draft, cannot be
+        asked a second time.
         """
         started = time.perf_counter()
         if together is None or started - self._blaming_since < _BLAME_S or self._any_failed(rows):
@@ -119,7 +122,7 @@ class GrammarWatch:
             started = time.thread_time()  # of this thread alone: a busy machine is no fault of the grammar's
             if rid not in self.failures:
                 self.attempt(row.req, row.grammar.fill_vocab_mask, mask, row.row)
-            slow = self._slow.get(rid, 0) + 1 if time.thread_time() - started > self._limit else 0
+            slow = self._slow.get(rid, 0) + 1 if time.thread_time() - started > self._limit * row.count else 0
             self._slow[rid] = slow
             if slow >= _SLOW_MASKS and rid not in self.failures:
                 self.failures[rid] = GrammarTimeoutError(

@@ -79,11 +79,13 @@ class GrammarManagerPolicy:
                 if misplaced and req.rid not in self._watch.failures:
                     raise EngineStateError(f"the row decides output token {positions[row]}, its grammar has accepted "
                                            f"{grammar.accepted}", where=f"request {req.rid}")
-                entries.append(MaskRow(req, row, DraftedRows(grammar, draft)))
+                entries.append(MaskRow(req, row, DraftedRows(grammar, draft), 1 + len(draft)))
         if not entries:
             return []
         mask = self._masks.rows(len(batch.sampled))
-        self._watch.fill(entries, mask, together=lambda: _fill_together(entries, mask))
+        plain = [entry for entry in entries if not entry.grammar.draft]
+        self._watch.fill(plain, mask, together=lambda: _fill_together(plain, mask))
+        self._watch.fill([entry for entry in entries if entry.grammar.draft], mask)
         rows = [entry.row + behind for entry in entries for behind in range(entry.grammar.reached)]
         moved = self._watch.ask_any(entries, lambda one: one.grammar.move_vocab_mask(mask, logits.device),
                                     lambda: mask.to(logits.device))
@@ -153,14 +155,10 @@ class DraftedRows:
         self.reached = self.grammar.fill_vocab_mask_drafted(mask, row, self.draft)
 
 
-def _fill_together(entries: Sequence[MaskRow[DraftedRows]], mask: Tensor) -> None:
-    """All rows without drafts in one call, then request by request."""
-    plain = [(entry.row, entry.grammar.grammar) for entry in entries if not entry.grammar.draft]
+def _fill_together(plain: Sequence[MaskRow[DraftedRows]], mask: Tensor) -> None:
+    """Rows without drafts, in the backend's own batch call."""
     if plain:
-        plain[0][1].fill_vocab_mask_batched(plain, mask)
-    for entry in entries:
-        if entry.grammar.draft:
-            entry.grammar.fill_vocab_mask(mask, entry.row)
+        plain[0].grammar.grammar.fill_vocab_mask_batched([(one.row, one.grammar.grammar) for one in plain], mask)
 
 
 def _grammar_of(req: Request) -> BaseGrammarObject | None:

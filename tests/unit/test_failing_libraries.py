@@ -164,6 +164,7 @@ def scene(request: pytest.FixtureRequest, make_engine: EngineFactory) -> Iterato
 THINKING = {"options": StageOptions(think_end="<file_sep>")}
 BRIEF = replace(SAMPLING, thinking_budget=2)
 FORCING = {"options": StageOptions(backend_jump="force+draft")}
+DRAFTING = {"options": StageOptions(backend_jump="draft", spec="ngram")}
 each_scene = pytest.mark.parametrize("scene", [
     pytest.param((4, "xgrammar", {}), id="stage4-xgrammar"),
     pytest.param((4, "outlines", {}), id="stage4-outlines", marks=pytest.mark.slow),
@@ -174,6 +175,8 @@ each_scene = pytest.mark.parametrize("scene", [
     pytest.param((5, "xgrammar", THINKING), id="stage5-thinking"),
     pytest.param((5, "xgrammar", FORCING), id="stage5-forcing"),
     pytest.param((5, "llguidance", FORCING), id="stage5-forcing-llguidance", marks=pytest.mark.slow),
+    pytest.param((5, "xgrammar", DRAFTING), id="stage5-drafting", marks=pytest.mark.slow),
+    pytest.param((5, "outlines", DRAFTING), id="stage5-drafting-outlines", marks=pytest.mark.slow),
 ], indirect=True)
 
 
