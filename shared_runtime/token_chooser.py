@@ -75,12 +75,14 @@ class TokenChooser:
     def sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
         """One token a row; then, per request, how far its draft was right."""
         output = self._sampler.sample(logits, support.info)
-        for row, text in output.warnings.items():
-            if text not in batch.sampled[row].warnings:
-                batch.sampled[row].warnings.append(text)
         if batch.has_grammar and self._syncs_ids:
             self._agree_on_ids(output)
         runs = verify(batch, output, self._vocabulary.stop_ids)
+        for run in runs:
+            for row in range(run.first_row, run.first_row + len(run.token_ids)):  # what lies behind was never said
+                text = output.warnings.get(row)
+                if text is not None and text not in run.req.warnings:
+                    run.req.warnings.append(text)
         self._tracer.event("sampled")
         return runs
 
