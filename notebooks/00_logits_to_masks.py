@@ -109,7 +109,7 @@ Table(["what is allowed", "before, %", "after, %"], named(allowed.nonzero().flat
 
 # %% [markdown]
 # The mask did not choose anything. It removed tokens, and softmax shared the whole probability among what was left, in
-# the same proportion. That is conditioning: `p(token | allowed)`. The next cell says the same in one line of arithmetic.
+# the same proportion. That is conditioning: `p(token | allowed)`. The next cell says the same in a line of arithmetic.
 
 # %%
 by_hand = torch.where(allowed, before, 0.0) / before[allowed].sum()
@@ -124,8 +124,9 @@ print("renormalised by hand and masked before softmax: the same distribution")
 #
 # <details><summary>Our answer, for after the next cell</summary>
 #
-# At the first token: the model would have begun a sentence ("The ..."). Once the answer looks like a date, the model
-# follows its own prefix and the mask has little to remove. A look at the picture tells you where that did not hold.
+# At the dashes and at the end, where almost nothing was left, and then at the first token. The model would have begun a
+# sentence; after `1969` it would have ended it. Every digit of the year was its own. A low bar says: prompt and grammar
+# disagree here.
 # </details>
 
 # %%
@@ -140,6 +141,8 @@ axes.set_ylabel("% kept")
 axes.set_xlabel("token that was chosen in the step")
 axes.set_title("How much of its probability the model had on allowed tokens")
 plt.show()
+hardest = sorted(range(len(mass)), key=mass.__getitem__)[:3]
+print("least was left for:", [labels[step] for step in sorted(hardest)])
 
 # %% [markdown]
 # ## The form, not the truth
