@@ -39,7 +39,7 @@ def _constraint(name: str) -> Constraint:
 
 
 class Trial:
-    """The requests' results, way by way: a mode, with `+ngram` behind it or without, or `retokenize` (stage 4's)."""
+    """The requests' results, way by way: a mode, with `+ngram` behind it or without."""
 
     def __init__(self) -> None:
         self._loaded: LoadedModel | None = None
@@ -58,12 +58,9 @@ class Trial:
     @functools.cache  # noqa: B019  # lives as long as the module's tests
     def results(self, way: str, backend: str = "xgrammar") -> list[Result | None]:
         """One a request, in order; None where the backend cannot serve the constraint as it was recorded."""
-        if way == "retokenize":
-            engine = self._engine(stage=4, backend=backend, options=StageOptions(min_jump_bytes=1))
-        else:
-            mode = way.removesuffix("+ngram")
-            engine = self._engine(stage=5, backend=backend, options=StageOptions(
-                backend_jump=mode, spec="none" if way == mode else "ngram"))  # type: ignore[arg-type]  # a test's text
+        mode = way.removesuffix("+ngram")
+        engine = self._engine(stage=5, backend=backend, options=StageOptions(
+            backend_jump=mode, spec="none" if way == mode else "ngram"))  # type: ignore[arg-type]  # a test's text
         results: list[Result | None] = []
         for request in REQUESTS:
             constraint = _constraint(request["constraint"])
@@ -97,15 +94,29 @@ def trial() -> Iterator[Trial]:
     made.scorer.close()
 
 
-@pytest.mark.parametrize("way", [*MODES, "retokenize"])
+@pytest.mark.parametrize("way", MODES)
 def test_no_request_needs_more_passes_than_recorded(way: str, trial: Trial) -> None:
     for request, result in zip(REQUESTS, trial.results(way), strict=True):
         assert result is not None
         assert result.metrics.forward_passes <= request["passes"][way], request["prompt"]
         assert result.finish_reason == "stop"
-        if way != "retokenize":
-            assert result.text == request["forced_text" if "force" in way else "text"]
+        assert result.text == request["forced_text" if "force" in way else "text"]
         assert result.metrics.forward_passes <= len(result.token_ids)
+
+
+def test_the_readme_tells_these_figures(trial: Trial) -> None:
+    readme = (Path(__file__).parents[2] / "stages" / "stage5_backend_jump" / "README.md").read_text(encoding="utf-8")
+    for prompt in TRIAL["prompts"]:
+        cells = [" / ".join(str(result.metrics.forward_passes) for request, result in zip(
+            REQUESTS, trial.results(way), strict=True) if result is not None and request["prompt"] == prompt)
+            for way in MODES]
+        cells.append(" / ".join(str(request["passes"]["retokenize"]) for request in REQUESTS
+                                if request["prompt"] == prompt))
+        assert f"| {' | '.join(cells)} |" in readme
+    for way, mean in TRIAL["means"].items():
+        if way != "draft":
+            assert f" {mean['canonical_share']} |" in readme
+            assert f" {mean['nats_per_byte']} |" in readme
 
 
 def test_a_draft_is_token_for_token_plain_masking_in_fewer_passes(trial: Trial) -> None:
