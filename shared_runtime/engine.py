@@ -12,7 +12,10 @@ from shared_runtime.assembly import EngineParts, LoadedModel, assemble
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import EngineStateError, JumpforwardError, RequestError
+from shared_runtime.execution.event_loop import EventScheduler
+from shared_runtime.execution.overlap_loop import DelayedScheduler
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
+from shared_runtime.policy import OverlapScheme
 from shared_runtime.request import Request
 from shared_runtime.request_factory import Ask, RequestFactory, pair_up
 from shared_runtime.result import Result, StreamEvent, refused, result_of
@@ -21,6 +24,8 @@ from shared_runtime.scheduler import Scheduler
 from shared_runtime.trace import StepRecord
 
 Message = Mapping[str, str]
+_LOOPS: Mapping[OverlapScheme | None, type[Scheduler]] = {
+    None: Scheduler, "event": EventScheduler, "delayed": DelayedScheduler}
 Progress = Callable[[str, int, int], None]
 
 
@@ -53,8 +58,9 @@ class Engine:
         self.config = config or EngineConfig()
         self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank(), loaded)
         self.tokenizer = self.parts.tokenizer
-        self.scheduler = Scheduler(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
-                                   self.parts.policy, self.parts.tracer, self.parts.ranks)
+        loop = _LOOPS[self.parts.stage.capabilities.scheme(self.config.overlap)]
+        self.scheduler = loop(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
+                              self.parts.policy, self.parts.tracer, self.parts.ranks)
         self._factory = RequestFactory(self.config, self.parts.model, self.tokenizer)
         self._live: dict[str, _Live] = {}
         self._results: dict[str, Result] = {}
@@ -209,12 +215,13 @@ class Engine:
         Raises:
             IntegrityError: naming the difference.
         """
-        self.parts.memory.check(self.scheduler.queues.in_memory)
+        self.parts.memory.check(self.scheduler.queues.in_memory, self.scheduler.in_flight)
 
     def close(self) -> None:
-        """Stop taking requests and close the trace. Closing twice is closing once."""
+        """Stop taking requests, wait for a pass on its way, close the trace. Closing twice is closing once."""
         if not self._closed:
             self._closed = True
+            self.scheduler.close()
             self.parts.tracer.close()
 
     # inside

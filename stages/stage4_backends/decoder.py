@@ -108,7 +108,13 @@ class BackendsPolicy:
         return policy.NO_PROPOSAL
 
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
-        """One packed mask, filled row by row, moved once, applied to all rows at once.
+        """Fill, then apply."""
+        mask = self.fill_mask(batch, positions)
+        mask.apply(logits)
+        return mask.rows
+
+    def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
+        """One packed mask, filled row by row, moved once, to be applied to all rows at once.
 
         It is new in every step, so a row without a grammar is all ones (museum row 61).
 
@@ -118,8 +124,8 @@ class BackendsPolicy:
         states = [_state_of(req) for req in batch.sampled]
         filled = [row for row, state in enumerate(states) if state is not None]
         if not filled:
-            return []
-        mask = BaseGrammarObject.allocate_vocab_mask(logits.shape[1], len(states), torch.device("cpu"))
+            return policy.FilledMask([])
+        mask = BaseGrammarObject.allocate_vocab_mask(self._vocabulary.width, len(states), torch.device("cpu"))
         for row, state in enumerate(states):
             if state is not None:
                 if state.grammar.is_terminated() or state.accepted != positions[row]:
@@ -127,8 +133,8 @@ class BackendsPolicy:
                                            f"{state.accepted}", where=f"request {batch.sampled[row].rid}")
                 self._fill(state, mask, row)
         grammar = next(state.grammar for state in states if state is not None)
-        grammar.apply_vocab_mask(logits, grammar.move_vocab_mask(mask, logits.device))
-        return filled
+        moved = grammar.move_vocab_mask(mask, self._context.device)
+        return policy.FilledMask(filled, lambda logits: grammar.apply_vocab_mask(logits, moved))
 
     def _fill(self, state: RequestState, mask: Tensor, row: int) -> None:
         """Fill a row; what goes wrong ends this request in `accept`, and no other."""
@@ -217,6 +223,6 @@ STAGE = policy.StageSpec(
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("outlines", "xgrammar", "llguidance"),
         backend_constraints={"outlines": _REGULAR}, jump_forward=("none", "scheduler"), async_compile=True,
-        tensor_parallel=True, open_backends=True),
+        overlap="event", tensor_parallel=True, open_backends=True),
     build=BackendsPolicy,
 )

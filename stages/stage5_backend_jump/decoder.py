@@ -60,6 +60,12 @@ class GrammarManagerPolicy:
         return policy.NO_PROPOSAL
 
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+        """Fill, then apply."""
+        mask = self.fill_mask(batch, positions)
+        mask.apply(logits)
+        return mask.rows
+
+    def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
         """One packed mask for the batch: filled by the backend's own batch call, moved once, applied by one kernel.
 
         Rows without a grammar are all ones in every step, and no kernel touches them.
@@ -73,15 +79,14 @@ class GrammarManagerPolicy:
                                            f"{grammar.accepted}", where=f"request {req.rid}")
                 entries.append((row, grammar))
         if not entries:
-            return []
+            return policy.FilledMask([])
         mask = self._masks.rows(len(batch.sampled))
         first, rows = entries[0][1], [row for row, _ in entries]
         self._watch.fill([MaskEntry(batch.sampled[row].rid, row, grammar) for row, grammar in entries], mask,
                          together=lambda: first.fill_vocab_mask_batched(entries, mask))
-        moved = first.move_vocab_mask(mask, logits.device)
+        moved = first.move_vocab_mask(mask, self._context.device)
         self._masks.sent()
-        first.apply_vocab_mask(logits, moved, rows)
-        return rows
+        return policy.FilledMask(rows, lambda logits: first.apply_vocab_mask(logits, moved, rows))
 
     def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
         """Advance each grammar. A refused token ends its own request and no other (64e78bb31b, #7897)."""
@@ -147,7 +152,7 @@ STAGE = policy.StageSpec(
     ),
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("xgrammar", "outlines", "llguidance"), open_backends=True,
-        async_compile=True, tensor_parallel=True, reasoning=True,
+        async_compile=True, overlap="delayed", overlaps_by_default=True, tensor_parallel=True, reasoning=True,
         backend_constraints={"outlines": frozenset({"regex", "choice", "json_schema"})}),
     build=GrammarManagerPolicy,
 )
