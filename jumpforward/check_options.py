@@ -27,4 +27,4 @@ class CheckOptions:
         "--all-tokenizations", rich_help_panel=_CHECK,
         help="Also spell each text in other tokens: byte by byte, and cut at random.")] = False
     model: Annotated[str, typer.Option(
-        "--model", rich_help_panel=_CHECK, help="Whose tokenizer; no weights are loaded.")] = "embedded"
+        "--model", rich_help_panel=_CHECK, metavar="NAME", help="Whose tokenizer; no weights are loaded.")] = "embedded"

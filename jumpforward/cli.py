@@ -7,15 +7,19 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
 from jumpforward import __version__
 from jumpforward.check_options import CheckOptions
 from jumpforward.console import tolerate_any_text
 from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
 from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
+from jumpforward.help import Command, Group, examples, name_options
+from jumpforward.history_command import history_app
 from jumpforward.museum_command import museum_app
 from jumpforward.option_groups import expand_groups
 from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
@@ -25,9 +29,11 @@ from shared_runtime.errors import ConfigError, JumpforwardError
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
-    name="jumpforward", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
-    rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+    name="jumpforward", cls=Group, epilog=examples("compare", "run --help"), add_completion=False,
+    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]})
 
+app.add_typer(history_app, name="history", help="Read the real commits, from data and from a clone of SGLang.")
 app.add_typer(museum_app, name="museum", help="Show the bugs that five generations had.")
 
 
@@ -45,10 +51,11 @@ def _options_of_all(
     """Five generations of constrained decoding over one runtime."""
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples(
+    'run --choice yes --choice no "Is a whale a fish?"', 'run --stage 5 --json-object "Describe a ship as JSON."'))
 @expand_groups
 def run(
-    prompt: Annotated[str, typer.Argument(help="What to ask; '-' reads it from standard input.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask; '-' reads it from standard input.")],
     engine: EngineOptions,
     constraint: ConstraintOptions,
     sampling: SamplingOptions,
@@ -58,7 +65,8 @@ def run(
     execution: ExecutionOptions,
     ranks: RankOptions,
     context: typer.Context,
-    stage: Annotated[int, typer.Option("--stage", rich_help_panel="Engine", help="Which generation decodes.")] = 1,
+    stage: Annotated[str, typer.Option(
+        "--stage", rich_help_panel="Engine", metavar="N", help="Which generation decodes, by number or name.")] = "1",
     trace: Annotated[Path | None, typer.Option(
         "--trace", metavar="FILE", help="Write every step as a JSON line.")] = None,
     as_json: AsJson = False,
@@ -72,7 +80,8 @@ def run(
         words=context.obj))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples(
+    'compare', 'compare --choice sloop --choice ketch "Which has two masts?"'))
 @expand_groups
 def compare(
     engine: EngineOptions,
@@ -82,7 +91,7 @@ def compare(
     grammar: GrammarOptions,
     decoding: DecodingOptions,
     prompt: Annotated[str | None, typer.Argument(
-        help="What to ask; '-' reads it from standard input.", show_default="a ship's card")] = None,
+        metavar="PROMPT", help="What to ask; '-' reads it from standard input.", show_default="a ship's card")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run one request through every stage and set the results side by side."""
@@ -93,7 +102,8 @@ def compare(
         grammar=grammar, decoding=decoding))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples(
+    'check --regex "(ab)+" --text abab --text aba', 'check --stage 5 --backend llguidance --json-object --text "{}"'))
 @expand_groups
 def check(
     constraint: ConstraintOptions,
@@ -108,7 +118,8 @@ def check(
         what=what, as_json=as_json, constraint=constraint, grammar=grammar))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples(
+    'diff 1 2', 'diff --stat 4 5'))
 def diff(
     older: Annotated[str, typer.Argument(metavar="A", help="A stage, by number or name.")],
     newer: Annotated[str, typer.Argument(metavar="B", help="The stage to compare it with.")],
@@ -120,7 +131,7 @@ def diff(
     return show_diff(older, newer, stat=stat)
 
 
-@app.command()
+@app.command(cls=Command)
 def stages(as_json: AsJson = False) -> int:
     """Show what each stage could do."""
     from jumpforward.stages_command import show_stages
@@ -128,7 +139,7 @@ def stages(as_json: AsJson = False) -> int:
     return show_stages(as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def doctor(
     measure: Annotated[bool, typer.Option(
         "--measure", help="Measure which --dtype and --threads are fastest here; about half a minute.")] = False,
@@ -163,13 +174,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("interrupted", file=sys.stderr)
         return code if isinstance(code, int) else OK
     except JumpforwardError as error:
+        name_options(error, _command_of(words)[1])
         usage = isinstance(error, ConfigError)
         return _fail(error.as_dict(), USAGE_ERROR if usage else REQUEST_ERROR, words)
     except typer.TyperException as error:
-        if not words:  # the help is what was asked for, and it has been printed
+        said, (path, parameters) = _plain(error.format_message()), _command_of(words)
+        if not said:  # a group without a command: its help has been printed
             return USAGE_ERROR
-        message = f"{error.format_message().rstrip('.')} (see {_help_of(words)})"
-        if "unexpected extra argument" in message:
+        message = f"{said} (see {path} --help)"
+        if "unexpected extra argument" in message and any(one.name == "prompt" for one in parameters):
             message += "; put quotes around a prompt of several words"
         return _fail({"type": "UsageError", "message": message, "offset": None}, error.exit_code, words)
     except OSError as error:
@@ -182,16 +195,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _reader_gone()
 
 
+def _plain(message: str) -> str:
+    """What the parser says, without what only its authors need."""
+    return message.rstrip(".").split(", unable to parse")[0].replace("Input should be", "it should be")
+
+
 def _reader_gone() -> int:
     """Nobody reads the output any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes it once more while it ends; that must not fail again
     return READER_GONE
 
 
-def _help_of(words: Sequence[str]) -> str:
-    """The command that lists the options of what was tried."""
-    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    return f"jumpforward {words[0]} --help" if words[0] in known else "jumpforward --help"
+def _command_of(words: Sequence[str]) -> tuple[str, list[Any]]:
+    """The full name of the command that was tried, or of the innermost group where there is none; its parameters."""
+    path, command = "jumpforward", typer.main.get_command(app)
+    for word in words:
+        if not isinstance(command, TyperGroup) or word not in command.commands:
+            break
+        path, command = f"{path} {word}", command.commands[word]
+    return path, command.params
 
 
 def _fail(error: dict[str, object], code: int, words: Sequence[str]) -> int:

@@ -10,14 +10,15 @@ import typer
 
 from jumpforward.console import print_rich, speaks_unicode
 from jumpforward.exit_codes import OK
+from jumpforward.help import Command, Group
 from jumpforward.museum import Commit, MuseumRow, all_rows, get_row
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-museum_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+museum_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich")
 
 
-@museum_app.command("list")
+@museum_app.command("list", cls=Command)
 def list_rows(as_json: AsJson = False) -> int:
     """List the bugs, with the commit that mended each."""
     if as_json:
@@ -39,7 +40,7 @@ def list_rows(as_json: AsJson = False) -> int:
     return OK
 
 
-@museum_app.command("show")
+@museum_app.command("show", cls=Command)
 def show_row(
     number: Annotated[int, typer.Argument(metavar="N", help="The number of the row.")],
     as_json: AsJson = False,
@@ -62,7 +63,7 @@ def _lines(row: MuseumRow) -> list[tuple[str, str]]:
         ("mended", "; ".join(map(_commit, row.found)) or "never, while this code lived"),
         ("symptom", row.symptom), ("cause", row.cause), ("scenario", row.scenario), ("wrong", row.wrong),
         ("right", row.right), ("invariant", row.invariant), ("evidence", _EVIDENCE[row.evidence]),
-        ("see", row.see), ("run", row.command),
+        ("see", row.see), ("run", f"{row.command}  (in a clone)"),
     ]
     if row.caused_by:
         lines.insert(2, ("caused by", "; ".join(map(_commit, row.caused_by))))

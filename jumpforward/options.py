@@ -30,7 +30,7 @@ class EngineOptions:
     """What to run on."""
 
     model: Annotated[str, typer.Option(
-        "--model", rich_help_panel=_ENGINE,
+        "--model", rich_help_panel=_ENGINE, metavar="NAME",
         help="'embedded', a Hugging Face folder, a .gguf file, or a hub id owner/name.")] = "embedded"
     load_format: Annotated[Literal["auto", "dummy"], typer.Option(
         "--load-format", rich_help_panel=_ENGINE,
@@ -46,7 +46,7 @@ class EngineOptions:
         "--exact", rich_help_panel=_ENGINE,
         help="Bit-identical logits whatever else runs in the batch; slower.")] = False
 
-    def config(self, stage: int, trace: Path | None = None, *, backend: str | None = None,
+    def config(self, stage: int | str, trace: Path | None = None, *, backend: str | None = None,
                options: StageOptions | None = None, overlap: bool | None = None) -> EngineConfig:
         """The engine's settings for one stage; `options` are the stage's own.
 
@@ -66,7 +66,8 @@ class ConstraintOptions:
     """Which language the answer must be in."""
 
     regex: Annotated[str | None, typer.Option(
-        "--regex", rich_help_panel=_CONSTRAINT, help="The answer matches this pattern in full.")] = None
+        "--regex", rich_help_panel=_CONSTRAINT, metavar="PATTERN",
+        help="The answer matches this pattern in full.")] = None
     choice: Annotated[list[str], typer.Option(
         "--choice", rich_help_panel=_CONSTRAINT, metavar="TEXT",
         help="The answer is one of these; give it once for each.")] = field(default_factory=list)

@@ -32,11 +32,12 @@ def place_of(options: RankOptions) -> RankPlace | None:
         raise ConfigError(f"{options.tp} ranks are asked for, and {place.size} were started", where="--tp",
                           fix="leave it out under torchrun")
     size = options.tp or 1 if place is None else place.size
+    if size == 1 and (options.disturb_rank is not None or not options.token_sync):
+        raise ConfigError("one process has nobody to agree with", fix="add --tp N",
+                          where="--no-token-sync" if options.disturb_rank is None else "--disturb-rank")
     if options.disturb_rank is not None and options.disturb_rank >= size:
         raise ConfigError(f"there is no rank {options.disturb_rank} of {size}", where="--disturb-rank",
-                          fix=f"use 0 to {size - 1}" if size > 1 else "add --tp N")
-    if size == 1 and not options.token_sync:
-        raise ConfigError("one process has nobody to agree with", where="--no-token-sync", fix="add --tp N")
+                          fix=f"use 0 to {size - 1}")
     return place
 
 
@@ -82,8 +83,8 @@ def follow(config: EngineConfig, place: RankPlace, options: RankOptions) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 decides what Ctrl-C means
     try:
         engine, group = parallel_engine(config, place, options, None)
-        engine.follow()
-        group.leave()
+        with group:
+            engine.follow()
     except RankDivergenceError:  # rank 0 says the same
         return REQUEST_ERROR
     except JumpforwardError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ class RunRequest:
     """Everything `run` was asked for."""
 
     prompt: str
-    stage: int
+    stage: str
     as_json: bool
     trace: Path | None
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -58,7 +59,8 @@ def run(request: RunRequest) -> int:
     """
     constraint, sampling = request.constraint.constraint(), request.sampling.params()
     place, progress = place_of(request.ranks), ProgressLine()
-    if place is None or place.rank == 0:
+    starts_others = place is None and (request.ranks.tp or 1) > 1
+    if not starts_others and (place is None or place.rank == 0):
         progress(f"loading {request.engine.model}", 0, 0)
     config = request.engine.config(request.stage, request.trace, backend=request.grammar.backend,
                                    options=request.execution.complete(
@@ -67,7 +69,7 @@ def run(request: RunRequest) -> int:
     if request.ranks.token_sync is False:
         config = replace(config, sync_token_ids=False)
     try:
-        if place is None and (request.ranks.tp or 1) > 1:
+        if starts_others:
             return start_ranks(config, request.ranks.tp or 1, request.words, progress)
         if place is not None and place.rank > 0:
             return follow(config, place, request.ranks)
@@ -76,17 +78,15 @@ def run(request: RunRequest) -> int:
         thinks = constraint is not None and sampling.thinking
         stream = AnswerStream(sampling.n, silent=request.as_json, progress=progress,
                               reasoning=engine.parts.thinks if thinks else None)
-        with engine, stream:
-            backends = engine.parts.stage.capabilities.backends
+        with group or nullcontext(), engine, stream:
+            stage = engine.parts.stage
             results, interrupted = _serve(engine, prompt, sampling, constraint, stream)
     finally:
         progress.clear()
-    if group is not None:
-        group.leave()
     if request.as_json:
         json.dump({
             "request": request_json(prompt, sampling, constraint, request.engine.model),
-            "stage": request.stage, "backend": config.backend or next(iter(backends), None),
+            "stage": stage.id, "backend": config.backend or next(iter(stage.capabilities.backends), None),
             "dtype": request.engine.dtype, "exact": request.engine.exact,
             "answers": [answer_json(result, constraint) for result in results],
         }, sys.stdout, ensure_ascii=False)

@@ -12,6 +12,9 @@ from shared_runtime.config import EngineConfig
 from shared_runtime.constrain.reasoning import ReasoningPart
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.agreed_policy import AgreedPolicy
+from shared_runtime.execution.decode_buckets import GatheredAttention, StaticAttention
+from shared_runtime.execution.decode_graphs import CudaRecorder, DecodeGraphs
+from shared_runtime.execution.flash_attention import FlashAttention, FlashDecode, find_flashinfer
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
@@ -99,7 +102,7 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup,
         policy = AgreedPolicy(policy, ranks)
     return EngineParts(
         loaded=loaded, model=model, tokenizer=tokenizer, memory=memory, stage=stage, policy=policy, ranks=ranks,
-        runner=ModelRunner(model, loaded.decoder, memory.pool, memory.tables),
+        runner=_runner(config, loaded, memory, ranks),
         tracer=_tracer(config, tokenizer, policy), thinks=ReasoningPart.of(tokenizer, config.options.think_end))
 
 
@@ -139,6 +142,21 @@ def _check_abilities(config: EngineConfig, stage: StageSpec, ranks: int) -> None
             first = first_stage_able(wish.granted_by)
             raise ConfigError(f"stage {stage.id} {wish.lack}", where=wish.setting,
                               fix=f"use --stage {first}" if first else "leave it out")
+
+
+def _runner(config: EngineConfig, loaded: LoadedModel, memory: KVMemory, ranks: RankGroup) -> ModelRunner:
+    """The model over its memory, by the kernels that this device has."""
+    model, decoder = loaded.model, loaded.decoder
+    library = find_flashinfer(config.attention, config.torch_device, decoder.dtype, model.head_dim, config.exact)
+    flash = None if library is None else FlashAttention(library, memory.pool, memory.tables, n_heads=model.n_heads,
+                                                        dtype=decoder.dtype)
+    graphs = None
+    if config.torch_device.type == "cuda" and config.cuda_graphs and not config.exact and ranks.size == 1:
+        attention: StaticAttention = GatheredAttention(memory.pool, memory.tables, decoder.dtype)
+        if library is not None:
+            attention = FlashDecode(library, memory.pool, memory.tables, n_heads=model.n_heads, dtype=decoder.dtype)
+        graphs = DecodeGraphs(decoder, memory.tables, attention, CudaRecorder())
+    return ModelRunner(model, decoder, memory.pool, memory.tables, flash=flash, graphs=graphs)
 
 
 def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:

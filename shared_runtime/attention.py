@@ -21,6 +21,7 @@ from torch import Tensor
 
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
+from shared_runtime.transfer import to_device
 
 KV_TILE = 64
 _SCRATCH_SLOT = 0
@@ -52,8 +53,16 @@ class AttentionPlanner(Protocol):
         ...
 
 
+class LayerAttention(Protocol):
+    """Attention of one pass, layer by layer: what the model is given."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """As `PassAttention.attend`."""
+        ...
+
+
 class PagedAttention:
-    """Grouped-query attention of one pass after another over one pool."""
+    """Grouped-query attention of one pass after another over one pool, by torch's own kernels."""
 
     def __init__(self, *, kv_pool: TokenToKVPool, req_to_token: ReqToTokenPool, exact: bool) -> None:
         self._pool = kv_pool
@@ -177,8 +186,8 @@ class ExactPlanner:
     def _lone_piece(self, batch: ForwardBatch, padded: int, found: list[tuple[int, int]],
                     dtype: torch.dtype) -> AttentionPiece:
         device = batch.positions.device
-        tokens = torch.tensor([token for token, _ in found], device=device)
-        rows = batch.table_rows[torch.tensor([request for _, request in found], device=device)]
+        tokens = to_device([token for token, _ in found], device)
+        rows = batch.table_rows[to_device([request for _, request in found], device)]
         positions = batch.positions[tokens]
         mask = _visible(positions[:, None], padded, dtype).transpose(0, 2)
         return AttentionPiece(tokens, len(found), self._padded_slots(rows, positions, padded), mask)

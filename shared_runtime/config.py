@@ -18,6 +18,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 LoadFormat = Literal["auto", "dummy"]
 SchedulePolicyName = Literal["fcfs", "lpm"]
 PrefixCacheName = Literal["radix", "naive"]
+AttentionName = Literal["auto", "sdpa", "flashinfer"]
 
 _DTYPES: dict[DtypeName, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -43,6 +44,9 @@ class EngineConfig:
         backend: the grammar engine, for stages that have a choice; None takes the stage's default.
         dtype: of weights, activations and the KV pool. device: "auto" takes CUDA when there is one.
         threads: torch threads on a CPU; None takes `default_threads`.
+        attention: "sdpa" is torch's own kernel; "flashinfer" reads the KV pool in place (CUDA, bf16 or fp16); "auto"
+            takes FlashInfer where it is installed and fits.
+        cuda_graphs: on CUDA, record decode passes at padded sizes and play them; not in exact mode, nor over ranks.
         exact: bit-identical logits whatever the batch, chunking or neighbours (contracts, section 1); slower.
         kv_pool_tokens: slots of the KV pool, one token each.
         max_running_requests: most requests in a batch.
@@ -68,6 +72,8 @@ class EngineConfig:
     dtype: DtypeName = "fp32"
     device: DeviceName = "cpu"
     threads: int | None = None
+    attention: AttentionName = "auto"
+    cuda_graphs: bool = True
     exact: bool = False
     kv_pool_tokens: int = 8_192
     max_running_requests: int = 64
@@ -87,6 +93,7 @@ class EngineConfig:
         _one_of("load_format", self.load_format, get_args(LoadFormat))
         _one_of("dtype", self.dtype, get_args(DtypeName))
         _one_of("device", self.device, get_args(DeviceName))
+        _one_of("attention", self.attention, get_args(AttentionName))
         _one_of("schedule_policy", self.schedule_policy, get_args(SchedulePolicyName))
         _one_of("prefix_cache", self.prefix_cache, get_args(PrefixCacheName))
         _positive("kv_pool_tokens", self.kv_pool_tokens)

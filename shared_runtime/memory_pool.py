@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shared_runtime.errors import ConfigError, IntegrityError
+from shared_runtime.transfer import moved
 
 
 class TokenToKVPool:
@@ -68,7 +69,7 @@ class TokenToKVPool:
             [n] int64 slot ids on the pool's device, or None, with nothing taken, when fewer are free.
         """
         taken = self._slots.take(n)
-        return None if taken is None else taken.to(self.device)
+        return None if taken is None else moved(taken, self.device)
 
     def free(self, slots: Tensor) -> None:
         """Give slots back; [n] int64, any device, any order.

@@ -8,7 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared_runtime.attention import PagedAttention
+from shared_runtime.attention import LayerAttention, PagedAttention
+from shared_runtime.execution.decode_graphs import DecodeGraphs
+from shared_runtime.execution.flash_attention import FlashAttention
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
@@ -59,15 +61,18 @@ class ModelRunner:
         kv_pool: keys and values.
         req_to_token: which slots each request holds.
         forward_passes: passes run so far.
+        flash: attention by FlashInfer, None for torch's own. graphs: recorded decode passes, None where there are none.
     """
 
-    def __init__(self, config: ModelConfig, decoder: Decoder, kv_pool: TokenToKVPool,
-                 req_to_token: ReqToTokenPool) -> None:
+    def __init__(self, config: ModelConfig, decoder: Decoder, kv_pool: TokenToKVPool, req_to_token: ReqToTokenPool, *,
+                 flash: FlashAttention | None = None, graphs: DecodeGraphs | None = None) -> None:
         self.config = config
         self.decoder = decoder
         self.kv_pool = kv_pool
         self.req_to_token = req_to_token
         self.forward_passes = 0
+        self.flash = flash
+        self.graphs = graphs
         self._attention = PagedAttention(kv_pool=kv_pool, req_to_token=req_to_token, exact=decoder.exact)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
@@ -78,6 +83,13 @@ class ModelRunner:
         """
         # Inference mode belongs to a thread, so it is entered here, in whichever thread runs the pass.
         with torch.inference_mode():
-            logits = self.decoder.forward(batch, self._attention.plan(batch, self.decoder.dtype))
+            logits = None if self.graphs is None else self.graphs.run(batch)
+            if logits is None:
+                logits = self.decoder.forward(batch, self._plan(batch))
         self.forward_passes += 1
         return logits
+
+    def _plan(self, batch: ForwardBatch) -> LayerAttention:
+        if self.flash is not None:
+            return self.flash.plan(batch)
+        return self._attention.plan(batch, self.decoder.dtype)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shared_runtime.request import Request
+from shared_runtime.transfer import to_device
 from shared_runtime.vocabulary import Vocabulary
 
 
@@ -61,8 +62,8 @@ class CellList:
         """The cells as tensors, None when there are none."""
         if not self.ids:
             return None
-        places = torch.tensor([self.rows, self.ids], dtype=torch.int64).to(device)
-        return Cells(places[0], places[1], torch.tensor(self.values, dtype=torch.float32).to(device))
+        places = to_device([self.rows, self.ids], device)
+        return Cells(places[0], places[1], to_device(self.values, device, torch.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,8 @@ def _random_rows(reqs: Sequence[Request], device: torch.device) -> RandomRows | 
         return None
     params = [reqs[row].sampling for row in rows]
     return RandomRows(
-        rows=rows, index=torch.tensor(rows, dtype=torch.int64).to(device), everything=len(rows) == len(reqs),
-        temperatures=torch.tensor([[p.temperature] for p in params], dtype=torch.float64).to(device),
+        rows=rows, index=to_device(rows, device), everything=len(rows) == len(reqs),
+        temperatures=to_device([[p.temperature] for p in params], device, torch.float64),
         top_ks=[p.top_k for p in params] if any(p.top_k for p in params) else None,
         top_ps=[p.top_p for p in params] if any(p.top_p < 1.0 for p in params) else None,
         min_ps=[p.min_p for p in params] if any(p.min_p > 0.0 for p in params) else None)

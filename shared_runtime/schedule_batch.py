@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shared_runtime.forward_batch import ForwardBatch, ForwardMode
 from shared_runtime.request import FinishReason, Request
+from shared_runtime.transfer import to_device
 
 
 @dataclass(slots=True, eq=False)
@@ -128,13 +129,13 @@ class ScheduleBatch:
                     self.sample_index.append(len(logits_index) - 1 - row.draft + count)
         return ForwardBatch(
             mode=self.mode,
-            input_ids=torch.tensor(input_ids, dtype=torch.int64, device=device),
-            positions=torch.tensor(positions, dtype=torch.int64, device=device),
+            input_ids=to_device(input_ids, device),
+            positions=to_device(positions, device),
             out_slots=torch.cat([row.slots for row in self.rows]),
-            table_rows=torch.tensor([_table_row(row.req) for row in self.rows], dtype=torch.int64, device=device),
+            table_rows=to_device([_table_row(row.req) for row in self.rows], device),
             seq_lens=[row.end for row in self.rows],
             extend_lens=[len(row.ids) for row in self.rows],
-            logits_index=torch.tensor(logits_index, dtype=torch.int64, device=device),
+            logits_index=to_device(logits_index, device),
         )
 
     def drop_wasted_rows(self) -> None:
@@ -151,7 +152,7 @@ class ScheduleBatch:
         """[len(sampled), width]: the rows to sample from; the logits themselves when those are all of them."""
         if len(self.sample_index) == logits.shape[0]:
             return logits
-        return logits[torch.tensor(self.sample_index, dtype=torch.int64, device=logits.device)]
+        return logits[to_device(self.sample_index, logits.device)]
 
     @staticmethod
     def _logits_positions(row: BatchRow) -> Sequence[int]:

@@ -56,19 +56,22 @@ def launch(command: Sequence[str], size: int, *, say: Say, grace_s: float = 5.0)
 def _watch(ranks: Sequence[subprocess.Popen[bytes]], say: Say, grace_s: float) -> int:
     """Wait until all have ended; end what is left some seconds after the first failure."""
     deadline: float | None = None
-    while any(process.poll() is None for process in ranks):
-        for rank, process in enumerate(ranks):
-            if process.returncode and deadline is None:
-                deadline = time.monotonic() + grace_s
-                if process.returncode < 0:
-                    say(f"rank {rank} was killed by signal {-process.returncode}; the others end too")
+    while True:
+        codes = [process.poll() for process in ranks]
+        failed = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed is not None and deadline is None:
+            deadline = time.monotonic() + grace_s
+            killed = next((rank for rank, code in enumerate(codes) if code is not None and code < 0), None)
+            if killed is not None:
+                say(f"rank {killed} was killed by signal {-(codes[killed] or 0)}; the others end too")
+        if None not in codes:
+            break
         if deadline is not None and time.monotonic() > deadline:
-            left = [str(rank) for rank, process in enumerate(ranks) if process.returncode is None]
-            say(f"rank {', '.join(left)} did not notice in {grace_s:g} s that another had failed, and was ended")
-            return max(ranks[0].returncode or 0, 1)
+            left = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
+            say(f"rank {left} did not notice in {grace_s:g} s that another had failed, and was ended")
+            return max(codes[0] or 0, 1)
         time.sleep(_LOOK_S)
-    codes = [process.returncode for process in ranks]
-    return codes[0] if codes[0] > 0 or not any(codes) else 1
+    return max(codes[0] or 0, 1) if any(codes) else 0
 
 
 def _wait_on(_number: int, _frame: object) -> None:

@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 import torch
@@ -183,13 +184,25 @@ class TorchRankGroup:
         return boxes
 
     def leave(self) -> None:
-        """Part from the others; they must be done too."""
+        """Part from the others. They find the connection closed when they wait for this rank now."""
         dist.destroy_process_group()
+
+    def __enter__(self) -> TorchRankGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        # Threads that still hold connections would end the process by a signal when Python shuts down. NCCL however
+        # waits for what is under way, which after an error may be for ever: there the process just ends.
+        if error is None or self.device.type == "cpu":
+            self.leave()
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:  # what torch raises when the other end is gone, or silent for too long
-            raise RankLostError(f"rank {self.rank} lost the others: {str(error).splitlines()[0]}", where="ranks",
+            # Gloo's text begins with a place in its source and ends with good wishes.
+            reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]
+            raise RankLostError(f"rank {self.rank} lost the others: {reason}", where="ranks",
                                 fix="look at what the other ranks printed, and start all of them again") from error

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shared_runtime.attention import PassAttention
+from shared_runtime.attention import LayerAttention
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.model.config import ModelConfig
@@ -58,7 +58,7 @@ class RMSNorm:
 
 @dataclass(frozen=True, slots=True)
 class SelfAttention:
-    """Projections, optional norms of queries and keys, rotation; the rest is `PassAttention`."""
+    """Projections, optional norms of queries and keys, rotation; the rest is `LayerAttention`."""
 
     layer: int
     head_dim: int
@@ -70,7 +70,7 @@ class SelfAttention:
     k_norm: RMSNorm | None
     rotates: bool
 
-    def __call__(self, x: Tensor, rotation: Rotation, attention: PassAttention) -> Tensor:
+    def __call__(self, x: Tensor, rotation: Rotation, attention: LayerAttention) -> Tensor:
         """[T, hidden_size] -> [T, hidden_size]."""
         n_tokens = x.shape[0]
         q = self.q_proj(x).view(n_tokens, -1, self.head_dim)
@@ -107,7 +107,7 @@ class DecoderLayer:
     post_norm: RMSNorm
     mlp: SwiGLU
 
-    def __call__(self, x: Tensor, rotation: Rotation, attention: PassAttention) -> Tensor:
+    def __call__(self, x: Tensor, rotation: Rotation, attention: LayerAttention) -> Tensor:
         """[T, hidden_size] -> [T, hidden_size]."""
         x = x + self.attention(self.input_norm(x), rotation, attention)
         return x + self.mlp(self.post_norm(x))
@@ -150,7 +150,11 @@ class Decoder:
         self._rotary = RotaryTable(config.rope, head_dim=config.head_dim, dtype=self.dtype,
                                    device=self.device)
 
-    def forward(self, batch: ForwardBatch, attention: PassAttention) -> Tensor:
+    def reserve(self, longest: int) -> None:
+        """Have ready what depends on positions, for those below `longest`; it then stays where it is in memory."""
+        self._rotary.reserve(longest)
+
+    def forward(self, batch: ForwardBatch, attention: LayerAttention) -> Tensor:
         """One pass.
 
         Args:

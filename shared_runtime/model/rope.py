@@ -150,9 +150,13 @@ class RotaryTable:
             positions: [T] int64, all below `longest`.
             longest: an upper bound that the host knows (asking the device would stall it).
         """
+        self.reserve(longest)
+        return Rotation(self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1))
+
+    def reserve(self, longest: int) -> None:
+        """Have every position below `longest`. Growing moves the table to another place in memory."""
         while self._cos.shape[0] < longest:
             self._grow()
-        return Rotation(self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1))
 
     def _grow(self) -> None:
         start = self._cos.shape[0]

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from shared_runtime.constrain.failures import Refusal, blame_of
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError, JumpforwardError
 
 from .fsm import RegexFSM
@@ -19,12 +20,20 @@ from .fsm import RegexFSM
 
 @dataclass(eq=False)
 class _Entry:
-    """One regex. `done` is set once, after `fsm` or `error`; `given_up`, when somebody waited in vain."""
+    """One regex. `done` is set once, after `fsm` or `refusal`; `given_up`, when somebody waited in vain.
 
-    error: JumpforwardError
+    `earlier` is the refusal that this build puts to the test.
+    """
+
+    earlier: Refusal | None = None
     fsm: RegexFSM | None = None
+    refusal: Refusal | None = None
     done: threading.Event = field(default_factory=threading.Event)
     given_up: bool = False
+
+    def fail(self, error: JumpforwardError) -> None:
+        """There is no FSM."""
+        self.refusal = Refusal(error, self.earlier)
 
 
 @dataclass(eq=False)
@@ -48,7 +57,8 @@ class FSMCache:
     def get(self, pattern: str) -> RegexFSM:
         """The FSM of a pattern, compiled at the first call; blocks until it is there.
 
-        A refusal is remembered, a timeout too, so that asking again costs nothing.
+        A refusal is remembered by the rule of `failures`. A build that was given up is not started again: as long as
+        it runs, asking costs nothing, and what comes of it too late for one is there for the next.
 
         Raises:
             GrammarTimeoutError: it is not there after `timeout` seconds.
@@ -56,9 +66,9 @@ class FSMCache:
         """
         with self._lock:
             entry = self._entries.pop(pattern, None)
-            started = entry is None
-            if entry is None:
-                entry = _Entry(ConstraintError("the compile ended without a result", where="constraint"))
+            started = entry is None or (entry.refusal is not None and not entry.refusal.answers())
+            if entry is None or started:
+                entry = _Entry(earlier=entry.refusal if entry else None)
                 self.builds += 1
             self._entries[pattern] = entry  # at the end: most recently used
         if started:
@@ -67,8 +77,9 @@ class FSMCache:
             entry.given_up = True  # nobody waits for it a second time, as long as it runs on
             raise GrammarTimeoutError(f"compiling took longer than {self.timeout:g} s", where="constraint",
                                       fix="simplify the pattern or raise compile_timeout")
-        if entry.fsm is None:
-            raise entry.error.with_traceback(None)  # else the remembered error collects every caller's frames
+        if entry.refusal is not None:
+            raise entry.refusal.error.with_traceback(None)  # else the remembered error collects every caller's frames
+        assert entry.fsm is not None
         return entry.fsm
 
     def _start(self, pattern: str, entry: _Entry) -> None:
@@ -76,7 +87,7 @@ class FSMCache:
             # A daemon: a compile in progress must not keep the process from ending.
             threading.Thread(target=self._fill, args=(pattern, entry), name="fsm-build", daemon=True).start()
         except RuntimeError as error:
-            entry.error = ConstraintError(f"no thread to compile on: {error}", where="constraint")
+            entry.fail(ConstraintError(f"no thread to compile on: {error}", where="constraint").blamed("machine"))
             entry.done.set()
 
     def _fill(self, pattern: str, entry: _Entry) -> None:
@@ -84,9 +95,10 @@ class FSMCache:
             try:
                 entry.fsm = self.build(pattern)
             except JumpforwardError as error:
-                entry.error = error
-            except Exception as error:
-                entry.error = ConstraintError(f"compiling failed: {type(error).__name__}: {error}", where="constraint")
+                entry.fail(error)
+            except BaseException as error:  # on a thread of its own, where nobody else would hear of it
+                entry.fail(ConstraintError(f"compiling failed: {type(error).__name__}: {error}",
+                                           where="constraint").blamed(blame_of(error)))
             self._forget()
         finally:
             entry.done.set()

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from shared_runtime import policy
 from shared_runtime.constrain.regex_dialect import escape_choice
+from shared_runtime.constrain.respell import common_length, origins_after
 from shared_runtime.errors import ConstraintError, EngineStateError, JumpforwardError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
-from shared_runtime.trace import RewriteRecord, TokenOrigin
-from shared_runtime.vocabulary import Vocabulary
+from shared_runtime.trace import RewriteRecord
 from stages import first_stage_with
 
 from .base_cache import BaseCache
@@ -90,9 +90,8 @@ class JumpForwardPolicy:
         stops = not set(req.sampling.stop_token_ids).isdisjoint(new_ids)  # in forced text they would be no stop
         if len(kept) <= len(old) or stops or grammar.fsm.dfa.walk(grammar.state, written) not in grammar.fsm.rows:
             return None
-        pairs = zip(req.output_ids, new_ids, strict=False)
-        common = next((index for index, (was, becomes) in enumerate(pairs) if was != becomes), len(req.output_ids))
-        return RewriteRecord(text[len(old.decode("utf-8", "ignore")):], list(req.output_ids), new_ids, common)
+        return RewriteRecord(text[len(old.decode("utf-8", "ignore")):], list(req.output_ids), new_ids,
+                             common_length(req.output_ids, new_ids))
 
     def _rewrite(self, req: Request, grammar: RequestState, note: RewriteRecord) -> None:
         """The surgery. The memory goes first: its slots belong to the ids they were computed from."""
@@ -100,7 +99,7 @@ class JumpForwardPolicy:
             self._context.memory.release(req)
         grammar.state = grammar.fsm.dfa.walk(0, self._vocabulary.decode(note.new_ids))
         grammar.accepted = len(note.new_ids)
-        req.origins = _origins(self._vocabulary, note, req.origins)
+        req.origins = origins_after(self._vocabulary, note, req.origins, "jumped")
         req.output_ids = list(note.new_ids)
         del req.logprobs[note.common_prefix:]  # the EXTEND scores the others
         req.metrics.reencoded_tokens += len(note.old_ids) - note.common_prefix
@@ -170,19 +169,6 @@ class JumpForwardPolicy:
         return {"state": grammar.state, "accepting": grammar.fsm.accepts(grammar.state),
                 "allowed_tokens": allowed, "terminated": grammar.terminated,
                 "forced": grammar.jumps.forced(grammar.state).decode("utf-8", "replace")}
-
-
-def _origins(vocabulary: Vocabulary, note: RewriteRecord, old: Sequence[TokenOrigin]) -> list[TokenOrigin]:
-    """How the new ids came. Kept ids stay what they were; of the others, one with a jumped byte is jumped."""
-    bytes_came = [how for token_id, how in zip(note.old_ids, old, strict=True)
-                  for _ in vocabulary.token_bytes[token_id]]
-    origins = list(old[:note.common_prefix])
-    at = len(vocabulary.decode(note.new_ids[:note.common_prefix]))
-    for token_id in note.new_ids[note.common_prefix:]:
-        end = at + len(vocabulary.token_bytes[token_id])
-        origins.append("sampled" if end <= len(bytes_came) and "jumped" not in bytes_came[at:end] else "jumped")
-        at = end
-    return origins
 
 
 def _grammar_of(req: Request) -> RequestState | None:

@@ -1,8 +1,9 @@
 """Indexes on disk, so that a restart compiles nothing twice (upstream: ca13f3b8c5, #63).
 
 Upstream pickled what it kept, under a key without a version: a map from before a repair was used after it (museum
-row 20). Here a file is a line of JSON and plain arrays, used only if every number in it has a meaning; from any other
-the index is built again. The automaton is never read: a forged file can make a request fail, not leave its language.
+row 20). Here a file is a line of JSON and plain arrays, and is used only if it holds the very index that the automaton
+and the tokens have; else that is built again. A checksum shows damage, but whoever forges a file can make one. So all
+of it is checked: far less work than a build that takes seconds, and what may be saved is the difference.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 from shared_runtime.constrain import byte_automaton
 from shared_runtime.constrain.byte_automaton import ByteAutomaton
+from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.token_functions import TokenFunctions
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 
@@ -39,8 +42,8 @@ class DiskCache:
         """Where the index of `pattern` lies: another version, vocabulary or limit is another file."""
         return self._folder / f"{hashlib.sha256(self._head(pattern)).hexdigest()}.fsm"
 
-    def load(self, pattern: str, dfa: ByteAutomaton) -> RegexFSM | None:
-        """The index of `pattern`, whose automaton is `dfa`; None when it has to be built."""
+    def load(self, pattern: str, dfa: ByteAutomaton, budget: Budget) -> RegexFSM | None:
+        """The index of `pattern`, whose automaton is `dfa`; None when it has to be built. `budget` pays the check."""
         states, width = len(dfa.table), -(-self._reduced.vocabulary.width // 8)
         payload = read_verified(self.path(pattern), self._head(pattern), most=16 + states * (8 + width))
         if payload is None or len(payload) < 16:
@@ -49,15 +52,15 @@ class DiskCache:
         if min(n_rows, n_masks) < 1 or len(payload) != 16 + 8 * n_rows + width * n_masks:
             return None
         rows = np.frombuffer(payload, "<i4", 2 * n_rows, 16).reshape(n_rows, 2)
-        masks = np.frombuffer(payload, np.uint8, -1, 16 + 8 * n_rows).reshape(n_masks, width)
-        no_text = np.packbits(self._reduced.trie().node_of == 0)
-        if rows.min() < 0 or (rows.max(axis=0) >= (states, n_masks)).any() or (masks & no_text).any():
+        masks = list(np.frombuffer(payload, np.uint8, -1, 16 + 8 * n_rows).reshape(n_masks, width))
+        index: dict[int, int] = dict(rows.tolist())
+        if rows.min() < 0 or (rows.max(axis=0) >= (states, n_masks)).any() or len(index) != n_rows:
             return None
-        index = dict(rows.tolist())
-        if 0 not in index:
+        functions = TokenFunctions.of(dfa, self._reduced.trie(), budget)
+        if functions is None or not functions.agree_with(index, masks, dfa.accepting):
             return None
         self.loads += 1
-        return RegexFSM(self._reduced.vocabulary, dfa, index, list(masks))
+        return RegexFSM(self._reduced.vocabulary, dfa, index, masks)
 
     def save(self, pattern: str, fsm: RegexFSM) -> None:
         """Keep an index for the next process."""

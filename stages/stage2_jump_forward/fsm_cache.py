@@ -32,7 +32,7 @@ class FSMCache(BaseCache[RegexFSM]):
     def _compile(self, pattern: str) -> RegexFSM:
         budget = Budget(self._context.limits, self._context.progress)
         dfa = make_byte_automaton(pattern, budget)
-        fsm = None if self.disk is None else self.disk.load(pattern, dfa)
+        fsm = None if self.disk is None else self.disk.load(pattern, dfa, budget)
         if fsm is None:
             fsm = build_fsm(dfa, self.vocabulary, budget)
             if self.disk is not None:

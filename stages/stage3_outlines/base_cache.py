@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from shared_runtime.constrain.failures import Refusal
 from shared_runtime.errors import JumpforwardError
 
 
@@ -36,7 +37,7 @@ class BaseCache(Generic[Value]):
     def reset(self) -> None:
         """Forget every value and every figure."""
         with self._lock:
-            self._entries: dict[str, Value | JumpforwardError] = {}
+            self._entries: dict[str, Value | Refusal] = {}
             self.hits, self.misses, self.build_s = 0, 0, 0.0
 
     @property
@@ -53,28 +54,29 @@ class BaseCache(Generic[Value]):
         """The value of `key`, built on the caller's thread at the first call; who asks meanwhile waits for it.
 
         Raises:
-            JumpforwardError: what the build raised, now or the first time: a refusal is remembered as well.
+            JumpforwardError: what the build raised, now or before: a refusal is remembered by the rule of `failures`.
         """
         with self._lock:
-            known = key in self._entries
-            self.hits, self.misses = self.hits + known, self.misses + (not known)
-            found = self._entries.pop(key) if known else self._built(build)
+            earlier = self._entries.pop(key, None)
+            known = None if isinstance(earlier, Refusal) and not earlier.answers() else earlier
+            self.hits, self.misses = self.hits + (known is not None), self.misses + (known is None)
+            found = self._built(build, earlier) if known is None else known
             self._entries[key] = found  # at the end: most recently used
             while len(self._entries) > 1 and self._is_full():
                 del self._entries[next(iter(self._entries))]
-        if isinstance(found, JumpforwardError):
-            raise found.with_traceback(None)  # else the remembered error collects every caller's frames
+        if isinstance(found, Refusal):
+            raise found.error.with_traceback(None)  # else the remembered error collects every caller's frames
         return found
 
-    def _built(self, build: Callable[[], Value]) -> Value | JumpforwardError:
+    def _built(self, build: Callable[[], Value], earlier: Value | Refusal | None) -> Value | Refusal:
         started = time.perf_counter()
         try:
             return build()
         except JumpforwardError as error:
-            return error
+            return Refusal(error, earlier)
         finally:
             self.build_s += time.perf_counter() - started
 
     def _is_full(self) -> bool:
-        held = sum(value.nbytes for value in self._entries.values() if not isinstance(value, JumpforwardError))
+        held = sum(value.nbytes for value in self._entries.values() if not isinstance(value, Refusal))
         return len(self._entries) > self._max_entries or held > self._max_bytes

@@ -109,8 +109,11 @@ class Bench:
     _engines: list[Engine] = field(default_factory=list)
 
     def engine(self, stage: int, **settings: object) -> Engine:
-        """An engine on the tiny model. Its books are for the invariant to check: a specimen may spoil them."""
-        settings = {"kv_pool_tokens": 512, "model": str(self.model), "device": self.device} | settings
+        """An engine on the tiny model, without overlap unless it is asked for.
+
+        Its books are for the invariant to check: a specimen may spoil them.
+        """
+        settings = {"overlap": False, "kv_pool_tokens": 512, "model": str(self.model), "device": self.device} | settings
         engine = Engine(EngineConfig(stage=stage, **settings))  # type: ignore[arg-type]  # EngineConfig checks them
         self._engines.append(engine)
         return engine

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shared_runtime.tokenizer import Tokenizer
+from tests.museum.__main__ import import_libraries
 from tests.museum.bench import Bench
 from tests.museum.tiny import tiny_bytes_folder
 
@@ -22,8 +22,7 @@ def tiny_bytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def libraries() -> None:
     """Import what takes seconds to import, so that no bounded wait has to wait for it."""
-    for name in ("llguidance", "outlines_core", "xgrammar"):
-        importlib.import_module(name)
+    import_libraries()
 
 
 @pytest.fixture

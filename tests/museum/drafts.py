@@ -1,4 +1,4 @@
-"""Drafts without a source, for the rows about verification: a model that says one token, and guesses at it."""
+"""Drafts without a source, for the rows about verification: a model that says what a test wants, and guesses."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def draft_with(engine: Engine, draft: Callable[[Request], tuple[int, ...]]) -> N
     engine.parts.policy.propose = propose  # type: ignore[method-assign]  # stands in for a stage that drafts
 
 
-def saying(token_id: int, **params: object) -> SamplingParams:
-    """A model that would say this token whenever it may."""
-    return SamplingParams(logit_bias={token_id: 1000.0}, **params)  # type: ignore[arg-type]  # checked there
+def saying(*token_ids: int, **params: object) -> SamplingParams:
+    """A model that would say these tokens whenever it may."""
+    return SamplingParams(logit_bias=dict.fromkeys(token_ids, 1000.0), **params)  # type: ignore[arg-type]  # checked there

@@ -54,10 +54,13 @@ def into_stage(package: ModuleType, build: PolicyBuild, scenario: Callable[[Benc
     return Injection(package, "STAGE", replace(spec, build=build), scenario, symptom)
 
 
-def masks(policy: StagePolicy, width: int, *reqs: Request) -> Tensor:
-    """[requests, width] bool: what each may get next."""
-    logits = torch.zeros((len(reqs), width))
-    policy.constrain(logits, sampled(*reqs), [len(req.output_ids) for req in reqs])
+def masks(policy: StagePolicy, width: int, *reqs: Request, draft: tuple[int, ...] = ()) -> Tensor:
+    """[requests, width] bool: what each may get next; with a draft [len(draft) + 1, width], of the one request."""
+    batch = sampled(*reqs)
+    if draft:
+        batch.sampled, batch.ahead = [*reqs] * (len(draft) + 1), [draft[:count] for count in range(len(draft) + 1)]
+    logits = torch.zeros((len(batch.sampled), width))
+    policy.constrain(logits, batch, batch.positions)
     return torch.isfinite(logits)
 
 

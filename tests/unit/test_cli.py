@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,21 +15,34 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import typer
+import typer.core
+import typer.main
 
 import stages
-from jumpforward.cli import main
-from jumpforward.compare_command import variants
-from jumpforward.console import ProgressLine, TextWriter, visible
+from jumpforward.answer_stream import ReasoningSplit
+from jumpforward.cli import app, main
+from jumpforward.compare_command import Row, Variant, variants
+from jumpforward.compare_view import comparison_view
+from jumpforward.console import ProgressLine, TextWriter, page_width, print_rich, visible
 from jumpforward.decoding_options import DecodingOptions, GrammarOptions
+from jumpforward.help import name_options
 from jumpforward.measure import Reading, measure_settings, recommend, thread_counts
 from jumpforward.option_groups import expand_groups
-from jumpforward.options import ConstraintOptions, PromptOptions, SamplingOptions
+from jumpforward.options import ConstraintOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.page import Column, tables
 from jumpforward.result_json import schema_text
 from jumpforward.validity import is_valid
+from shared_runtime import assembly
+from shared_runtime.config import EngineConfig
+from shared_runtime.constrain.reasoning import ReasoningPart
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
-from shared_runtime.errors import ConfigError, GrammarSyntaxError
-from shared_runtime.policy import StageOptions
+from shared_runtime.errors import ConfigError, GrammarSyntaxError, RequestError
+from shared_runtime.model_runner import load_model
+from shared_runtime.policy import Capabilities, StageOptions, StageSpec
+from shared_runtime.result import StreamEvent
+from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.trace import StepRecord
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[mK]")
@@ -94,7 +108,50 @@ def test_the_options_of_a_request_are_the_same_everywhere(command: str, capsys: 
         "--json-schema", "--ebnf", "--structural-tag", "--json-object", "--max-new-tokens", "--temperature",
         "--top-k", "--top-p", "--min-p", "--seed", "--n", "--stop", "--ignore-eos", "--logprobs", "--system",
         "--no-chat", "--json", "--backend", "--whitespace", "--strict", "--no-jump", "--min-jump-bytes",
-        "--think-end"}
+        "--think-end", "--no-thinking", "--thinking-budget"}
+
+
+COMMANDS = [["run"], ["compare"], ["check"], ["diff"], ["stages"], ["doctor"], ["museum", "list"], ["museum", "show"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_switch_is_shown_without_a_type_and_an_option_with_its_meaning(command: list[str], capsys: Capture) -> None:
+    assert main([*command, "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "<bool>" not in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "compare", "check", "diff"])
+def test_the_examples_of_a_help_page_run(command: str, tiny_model: Path, capsys: Capture) -> None:
+    assert main([command, "--help"]) == 0
+    examples = re.findall(r"^ +jumpforward (.+?) *$", capsys.readouterr().out.split("Examples:")[1], re.MULTILINE)
+    assert len(examples) >= 2
+    for example in examples:
+        words = shlex.split(example)
+        where = ["--model", str(tiny_model)] if command != "diff" else []
+        assert main([*words, *where]) == 0, capsys.readouterr().err
+        assert capsys.readouterr().out
+
+
+def test_a_group_without_a_command_shows_its_help_and_no_error(capsys: Capture) -> None:
+    for words in ([], ["museum"]):
+        assert main(words) == 2
+        shown = capsys.readouterr()
+        assert "Commands" in shown.out
+        assert shown.err == ""
+
+
+def test_an_error_names_options_and_leaves_what_was_typed_alone() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, typer.core.TyperGroup)
+    parameters = root.commands["run"].params
+    error = RequestError("'max_new_tokens' is odd", where="max_new_tokens", fix="set max_new_tokens, not other_thing")
+    name_options(error, parameters)
+    assert str(error) == "--max-new-tokens: 'max_new_tokens' is odd (set --max-new-tokens, not other_thing)"
+    name_options(error, parameters)
+    assert str(error).count("--max") == 2
 
 
 def test_the_version_is_that_of_the_package(capsys: Capture) -> None:
@@ -106,7 +163,7 @@ def test_the_version_is_that_of_the_package(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(("words", "code", "named"), [
-    (["run"], 2, "prompt"),
+    (["run"], 2, "PROMPT"),
     (["nonsense"], 2, "nonsense"),
     (["run", "x", "--nope"], 2, "--nope"),
     (["run", "x", "--dtype", "int8"], 2, "--dtype"),
@@ -119,12 +176,19 @@ def test_the_version_is_that_of_the_package(capsys: Capture) -> None:
     (["run", "x", "--regex", "\udcff"], 2, "--regex"),
     (["run", "x", "--stage", "9"], 2, "9"),
     (["run", "x", "--json-schema", "{"], 1, "position 1"),
-    (["run", "x", "--top-p", "3"], 1, "top_p"),
+    (["run", "x", "--top-p", "3"], 1, "--top-p"),
     (["run", "x", "--model", "/no/such/folder"], 1, "/no/such/folder"),
     (["compare", "x", "--n", "2"], 2, "--n"),
     (["compare", "x", "--backend", "nobody"], 2, "nobody"),
     (["run", "x", "--backend", "nobody"], 2, "nobody"),
-    (["run", "x", "--min-jump-bytes", "0"], 2, "min_jump_bytes"),
+    (["run", "x", "--min-jump-bytes", "0"], 2, "--min-jump-bytes"),
+    (["run", "x", "--min-new-tokens", "500"], 1, "raise --max-new-tokens"),
+    (["run", "x", "--max-new-tokens", "many"], 2, "it should be a valid integer (see jumpforward run --help)"),
+    (["run", "x", "--no-thinking", "--thinking-budget", "3"], 2, "--no-thinking and --thinking-budget"),
+    (["run", "x", "y"], 2, "quotes"),
+    (["stages", "x"], 2, "(see jumpforward stages --help)"),
+    (["museum", "show", "x"], 2, "(see jumpforward museum show --help)"),
+    (["museum", "nothing"], 2, "(see jumpforward museum --help)"),
     (["run", "x", "--whitespace", "wide"], 2, "--whitespace"),
 ])
 def test_an_error_is_one_line_that_names_the_thing(words: list[str], code: int, named: str, capsys: Capture) -> None:
@@ -338,11 +402,104 @@ def test_compare_json_follows_its_schema(model: list[str], capsys: Capture) -> N
     assert main(["compare", "x", "--json", *model, "--regex", "[a-f]{3}"]) == 0
     shown = json.loads(capsys.readouterr().out)
     jsonschema.validate(shown, json.loads(schema_text("compare")))
-    assert [row["stage"] for row in shown["rows"]] == [spec.id for spec in stages.all_stages()]
+    ways = [(row["stage"], row["overlap"] == "on", row["backend_jump"]) for row in shown["rows"]]
+    assert ways == [(one.stage, one.overlap, one.backend_jump) for one in variants(stages.all_stages())]
     for row in shown["rows"]:
         assert row["valid"] is True
         assert row["counts"]["forward_passes"] >= 1
         assert row["error"] is None
+
+
+def able(stage: int, **abilities: object) -> StageSpec:
+    """A stage of which only the capabilities matter."""
+    can = Capabilities(constraints=frozenset({"regex"}), backends=("one",), **abilities)  # type: ignore[arg-type]
+    return replace(stages.get_stage(1), id=stage, capabilities=can)
+
+
+def test_the_rows_are_what_the_capabilities_name() -> None:
+    specs = [able(5, jump_forward=("none", "draft", "force")), able(1), able(2, jump_forward=("none", "scheduler")),
+             able(4, overlap=True), able(3, jump_forward=("none", "force"))]
+    assert variants(specs) == [
+        Variant(1, "one"), Variant(2, "one"), Variant(3, "one"), Variant(3, "one", backend_jump="force"),
+        Variant(4, "one"), Variant(4, "one", overlap=True), Variant(5, "one"), Variant(5, "one", backend_jump="draft"),
+        Variant(5, "one", backend_jump="force"), Variant(5, "one", backend_jump="force+draft")]
+
+
+def test_compare_loads_the_model_once(model: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Path] = []
+
+    def counted(folder: Path, **settings: object) -> object:
+        loads.append(folder)
+        return load_model(folder, **settings)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(assembly, "load_model", counted)
+    assert main(["compare", "x", *model, "--choice", "yes"]) == 0
+    assert len(loads) == 1
+
+
+def test_a_model_that_was_loaded_otherwise_is_not_taken(tiny_model: Path) -> None:
+    config = EngineConfig(model=str(tiny_model), kv_pool_tokens=64)
+    with Engine(config) as engine:
+        again = Engine(config, loaded=engine.parts.loaded)
+        assert again.parts.runner.decoder is engine.parts.runner.decoder
+        assert again.parts.memory is not engine.parts.memory
+        again.close()
+        for other in (replace(config, exact=True), replace(config, dtype="bf16")):
+            with pytest.raises(ConfigError, match="loaded with other settings"):
+                Engine(other, loaded=engine.parts.loaded)
+
+
+def row(stage: int, passes: int, *, overlap: bool = False, backend_jump: str = "none", **ways: int) -> Row:
+    counts = dict.fromkeys(("sampled", "jumped", "forced", "drafted", "accepted", "masks", "reencoded"), 0)
+    return Row(stage, "llguidance", "on" if overlap else "off", backend_jump, "fp32",  # type: ignore[arg-type]
+               text="abc", token_ids=[1, 2], finish_reason="stop", valid=True,
+               counts={**counts, "forward_passes": passes, **ways},
+               ms={"compile": 1234.5, "mask_per_step": 0.5, "total": 12345.0})
+
+
+def shown_comparison(rows: list[Row], width: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = io.StringIO()
+    print_rich(*comparison_view(Prompt(text="p"), None, rows, width=width, unicode=False), stream=stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [120, 80, 60, 40])
+def test_a_comparison_fits_its_page_and_loses_nothing(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(1, 120), row(4, 40, jumped=70), row(4, 111, overlap=True), row(5, 120),
+            row(5, 33, backend_jump="force+draft", forced=80, drafted=30, accepted=17)]
+    page = shown_comparison(rows, width, monkeypatch)
+    assert max(map(len, page.split("With overlap")[0].splitlines())) <= width
+    assert all(len(line) <= width for line in page.splitlines() if "#" in line)
+    for name in ("passes", "sampled", "jumped", "forced", "drafted", "accepted", "compile", "mask", "total", "finish",
+                 "valid", "backend"):
+        assert name in page
+    for cell in ("120", "70", "80", "30", "17", "1234.5", "12345", "5+force+draft", "4+overlap", "llguidance"):
+        assert cell in page
+    assert "With overlap, stage 4 does not jump" in page
+    assert "Overlap and backend jump exclude each other" in page
+
+
+def test_a_comparison_says_nothing_of_what_no_row_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = shown_comparison([row(1, 12), row(4, 12), row(4, 12, overlap=True)], 100, monkeypatch)
+    for absent in ("jumped", "forced", "drafted", "does not jump", "exclude"):
+        assert absent not in page
+
+
+def test_columns_that_do_not_fit_go_below_with_the_names_again() -> None:
+    names, groups = Column("who", ["ann", "bo"], is_number=False), [[Column("x" * 20, ["1", "2"])] * 3]
+    for width, count in ((100, 1), (50, 2), (30, 3), (5, 3)):
+        found = tables(names, groups, width=width, unicode=False)
+        assert len(found) == count
+        assert all(table.columns[0].header == "who" for table in found)
+        assert sum(len(table.columns) - 1 for table in found) == 3
+
+
+def test_the_page_is_as_wide_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert page_width(io.StringIO()) == 100
+    monkeypatch.setenv("COLUMNS", "60")
+    assert page_width(io.StringIO()) == page_width(Terminal()) == 60
 
 
 def test_compare_without_a_prompt_asks_for_a_ships_card(model: list[str], capsys: Capture) -> None:
@@ -380,7 +537,8 @@ def test_what_no_stage_can_serve_is_an_error(model: list[str], capsys: Capture,
 def test_compare_takes_the_backend_asked_for_where_a_stage_has_it() -> None:
     specs = stages.all_stages()
     for wanted in {name for spec in specs for name in spec.capabilities.backends}:
-        for variant, spec in zip(variants(specs, wanted), specs, strict=True):
+        for variant in variants(specs, wanted):
+            spec = stages.get_stage(variant.stage)
             has = wanted in spec.capabilities.backends
             assert variant.backend == (wanted if has else spec.capabilities.backends[0])
     with pytest.raises(ConfigError, match="nobody"):
@@ -407,6 +565,25 @@ def test_compare_keeps_long_text_on_its_line(model: list[str], capsys: Capture) 
     assert f"\n{choice}\n" in capsys.readouterr().out
 
 
+def test_every_json_has_its_schema_and_follows_it(capsys: Capture) -> None:
+    for words in (["stages"], ["doctor"], ["museum", "list"], ["museum", "show", "1"]):
+        assert main([*words, "--json"]) == 0
+        jsonschema.validate(json.loads(capsys.readouterr().out), json.loads(schema_text(words[0])))
+        assert main([*words, "--json", "--nope"]) == 2
+        failed = json.loads(capsys.readouterr().out)
+        jsonschema.validate(failed, json.loads(schema_text(words[0])))
+        assert set(failed) == {"error"}
+
+
+def test_every_command_that_prints_json_has_a_schema() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, typer.core.TyperGroup)
+    for name, command in root.commands.items():
+        inner = list(command.commands.values()) if isinstance(command, typer.core.TyperGroup) else [command]
+        if any("--json" in parameter.opts for one in inner for parameter in one.params):
+            assert json.loads(schema_text(name))["title"].startswith(f"jumpforward {name}")
+
+
 def test_the_matrix_is_the_capabilities(capsys: Capture) -> None:
     assert main(["stages", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["stages"]
@@ -421,6 +598,91 @@ def test_the_matrix_is_the_capabilities(capsys: Capture) -> None:
     for kind in ("regex", "json_object"):
         line = next(line for line in table.splitlines() if line.strip().startswith(kind))
         assert line.split()[1] == ("yes" if kind in first.constraints else "no")
+
+
+# reasoning
+
+FILE_SEP = 5
+THINKING = ["--stage", "5", "--think-end", "<file_sep>", "--regex", "[a-f]{3}[0-9]"]
+
+
+@pytest.mark.parametrize(("extra", "longest"), [(["--thinking-budget", "4"], 4), (["--thinking-budget", "0"], 0),
+                                                (["--no-thinking"], None)])
+def test_what_is_printed_is_the_answer_and_reasoning_stands_beside_it(
+        extra: list[str], longest: int | None, model: list[str], capsys: Capture) -> None:
+    assert main(["run", "x", *model, *THINKING, *extra]) == 0
+    shown = capsys.readouterr()
+    assert re.fullmatch(r"[a-f]{3}[0-9]\n", shown.out)
+    assert ("[reasoning]\n" in shown.err) == bool(longest)
+    assert ": valid" in shown.err
+    assert main(["run", "x", "--json", *model, *THINKING, *extra]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    jsonschema.validate(whole, json.loads(schema_text("run")))
+    answer = whole["answers"][0]
+    assert answer["valid"] is True
+    assert f"{answer['answer']}\n" == shown.out
+    assert answer["token_ids"].count(FILE_SEP) == (longest is not None)
+    if longest is None:
+        assert (answer["reasoning"], answer["answer"]) == (None, answer["text"])
+    else:
+        assert answer["token_ids"].index(FILE_SEP) == longest
+        assert answer["reasoning"] + answer["answer"] == answer["text"]
+
+
+def test_an_answer_that_is_all_reasoning_is_not_valid_yet(model: list[str], capsys: Capture) -> None:
+    assert main(["run", "x", *model[:2], "--max-new-tokens", "3", *THINKING, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)["answers"][0]
+    assert (answer["finish_reason"], answer["answer"], answer["valid"]) == ("length", "", False)
+    assert answer["reasoning"] == answer["text"]
+
+
+def test_several_thinking_answers_are_told_apart(model: list[str], capsys: Capture) -> None:
+    words = ["run", "x", *model, *THINKING, "--thinking-budget", "3", "--n", "2", "--temperature", "1", "--seed", "3"]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert len(re.findall(r"^\[answer \d of 2\]\n[a-f]{3}[0-9]\n", shown.out, flags=re.MULTILINE)) == 2
+    assert shown.err.count("[reasoning]") == 2
+
+
+def test_compare_judges_the_answer_without_its_reasoning(model: list[str], capsys: Capture) -> None:
+    words = ["compare", "x", "--json", *model, "--think-end", "<file_sep>", "--thinking-budget", "2", "--choice", "yes"]
+    assert main(words) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for row in rows:
+        able = stages.get_stage(row["stage"]).capabilities.reasoning
+        assert (row["error"] is None) == able
+        if able:
+            assert row["valid"] is True
+            assert row["text"].endswith("yes")
+
+
+@pytest.mark.parametrize("pieces", [[1] * 9, [9], [3, 1, 5], [4, 5], [0, 9]])
+def test_reasoning_is_told_from_the_answer_however_the_text_is_cut(pieces: list[int], embedded_folder: Path) -> None:
+    tokenizer = Tokenizer.from_folder(embedded_folder)
+    thought, answer = tokenizer.spell("é thinks"), tokenizer.spell("say 天")
+    ids = [*thought, FILE_SEP, *answer]
+    split, text, told = ReasoningSplit(ReasoningPart(tokenizer, FILE_SEP)), tokenizer.decode(ids), ["", ""]
+    at = 0
+    for size in [*pieces, len(ids)]:
+        piece = ids[at:at + size]
+        shown = tokenizer.decode(ids[:at + size]).rstrip("\ufffd")
+        new, text_left = shown[sum(map(len, told)):], len(shown)
+        for side, part in enumerate(split.split(StreamEvent("r", 0, new, at, piece, ["sampled"] * len(piece)))):
+            told[side] += part
+        at = min(len(ids), at + size)
+        assert sum(map(len, told)) == text_left
+    assert told == ["é thinks", "say 天"]
+    assert "".join(told) == text
+
+
+def test_a_token_that_is_shown_is_in_neither_part(embedded_folder: Path) -> None:
+    tokenizer = Tokenizer.from_folder(embedded_folder)
+    end = tokenizer.spell("!")[0]
+    part = ReasoningPart(tokenizer, end)
+    ids = [*tokenizer.spell("so"), end, *tokenizer.spell("yes")]
+    assert part.split(tokenizer.decode(ids), ids) == ("so", "yes")
+    assert part.split("s", ids) == ("s", "")  # a stop string has cut it
+    assert part.split("so", ids[:-2]) == ("so", "")
 
 
 # the independent check

@@ -88,6 +88,43 @@ def test_a_defect_in_a_build_is_an_error_with_its_cause_and_no_endless_wait() ->
             cache.get("a")
 
 
+def test_what_the_machine_did_to_a_build_does_not_condemn_the_regex(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[BaseException] = [MemoryError("taken"), GrammarTimeoutError("too slow").blamed("unclear")]
+
+    def build(pattern: str) -> RegexFSM:
+        if errors:
+            raise errors.pop()
+        return small_fsm(pattern)
+
+    cache = FSMCache(build, timeout=30)
+    with pytest.raises(GrammarTimeoutError, match="too slow"):
+        cache.get("a")
+    with pytest.raises(ConstraintError, match="MemoryError: taken"):
+        cache.get("a")
+    with pytest.raises(ConstraintError, match="MemoryError: taken"):
+        cache.get("a")  # the second failure in a row answers one request
+    assert cache.builds == 2
+    assert isinstance(cache.get("a"), RegexFSM)
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            with pytest.raises(ConstraintError, match="can't start new thread"):
+                cache.get("b")
+    assert isinstance(cache.get("b"), RegexFSM)
+
+
+def test_a_regex_that_eats_the_memory_each_time_is_built_ever_more_rarely() -> None:
+    cache = FSMCache(failing(MemoryError()), timeout=30)
+    for _ in range(40):
+        with pytest.raises(ConstraintError):
+            cache.get("a")
+    assert cache.builds == 6
+
+
 def test_a_build_that_does_not_end_costs_the_timeout_and_no_more() -> None:
     release = threading.Event()
 

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from shared_runtime.constrain import token_functions
 from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.errors import ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 from shared_runtime.vocabulary import Vocabulary
@@ -66,6 +69,35 @@ def test_a_refusal_is_remembered_and_counts_as_a_value() -> None:
         with pytest.raises(GrammarSyntaxError, match="missing"):
             cache.get("(", build)
     assert (len(builds), cache.hits, cache.misses) == (1, 2, 1)
+
+
+def test_what_the_machine_did_to_a_build_does_not_condemn_the_key() -> None:
+    cache: BaseCache[Thing] = BaseCache()
+    errors: list[JumpforwardError] = [ConstraintError("the child was killed").blamed("machine"),
+                                      GrammarTimeoutError("too slow").blamed("unclear")]
+
+    def build() -> Thing:
+        if errors:
+            raise errors.pop()
+        return Thing()
+
+    for _ in range(2):
+        with pytest.raises(ConstraintError):
+            cache.get("k", build)
+    assert cache.get("k", build) == Thing()
+    assert (cache.hits, cache.misses) == (0, 3)
+
+
+def test_a_build_that_is_late_each_time_is_tried_ever_more_rarely() -> None:
+    cache: BaseCache[Thing] = BaseCache()
+
+    def build() -> Thing:
+        raise GrammarTimeoutError("too slow").blamed("unclear")
+
+    for _ in range(40):
+        with pytest.raises(GrammarTimeoutError):
+            cache.get("k", build)
+    assert (cache.hits, cache.misses) == (34, 6)
 
 
 def test_a_defect_is_raised_and_leaves_no_entry_and_no_lock() -> None:
@@ -122,7 +154,8 @@ def built(pattern: str = PATTERN, vocabulary: Vocabulary = SMALL) -> RegexFSM:
 
 
 def load(disk: DiskCache, pattern: str = PATTERN) -> RegexFSM | None:
-    return disk.load(pattern, make_byte_automaton(pattern, Budget(LIMITS)))
+    budget = Budget(LIMITS)
+    return disk.load(pattern, make_byte_automaton(pattern, budget), budget)
 
 
 @pytest.fixture
@@ -236,17 +269,67 @@ def test_a_forged_file_is_built_again(saved: DiskCache, payload: bytes) -> None:
     assert load(saved) is None
 
 
-def test_a_forged_mask_cannot_leave_the_language(saved: DiskCache) -> None:
-    """The one forgery that numbers do not show: every token is offered everywhere. The automaton still refuses."""
+@pytest.mark.parametrize("forgery", ["all tokens everywhere", "one state left out", "a dead end", "one bit more",
+                                     "one bit less", "two states swapped", "a state twice"])
+def test_a_forged_index_is_built_again(saved: DiskCache, forgery: str) -> None:
+    """Every number has a meaning, and the index is not the one of the pattern: it would fail a request, or lead it."""
     fresh = built()
-    forge(saved, payload_of([(state, 0) for state in sorted(fresh.rows)], [ONE]))
-    fsm = load(saved)
-    assert fsm is not None
-    for state in fresh.rows:
-        for token_id in range(1, 7):
-            after = fsm.next_state(state, token_id)
-            assert after in (fresh.next_state(state, token_id), -1)
-            assert after == -1 or after in fresh.rows
+    rows, masks = list(fresh.rows.items()), [bytearray(mask.tobytes()) for mask in fresh.masks]
+    if forgery == "all tokens everywhere":
+        rows, masks = [(state, 0) for state, _ in rows], [bytearray(ONE)]
+    elif forgery == "one state left out":
+        rows = rows[:-1]
+    elif forgery == "a dead end":
+        masks[rows[-1][1]][:] = bytes(len(masks[0]))
+    elif forgery == "one bit more":
+        masks[rows[0][1]][0] |= 0b00010000
+    elif forgery == "one bit less":
+        masks[rows[0][1]][0] &= 0b11011111
+    elif forgery == "two states swapped":
+        rows[0], rows[-1] = (rows[0][0], rows[-1][1]), (rows[-1][0], rows[0][1])
+    else:
+        rows.append(rows[0])
+    assert rows != list(fresh.rows.items()) or masks != [bytearray(mask.tobytes()) for mask in fresh.masks]
+    forge(saved, payload_of(rows, [bytes(mask) for mask in masks]))
+    assert load(saved) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_mutation_with_a_right_checksum_changes_what_a_request_may_say(
+        data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    pattern = data.draw(st.sampled_from([PATTERN, "a{0,3}(bac|b)*", "(ab){2,}c", "a|b|c"]))
+    disk, fresh = disk_over(tmp_path_factory.mktemp("cache")), built(pattern)
+    disk.save(pattern, fresh)
+    raw = disk.path(pattern).read_bytes()
+    head = raw[65:raw.index(b"\n", 65) + 1]
+    payload = bytearray(raw[65 + len(head):])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(payload) - 1))
+        kind = data.draw(st.sampled_from(["flip", "set", "cut", "grow", "swap"]))
+        if kind == "flip":
+            payload[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "set":
+            payload[at] = data.draw(st.integers(0, 255))
+        elif kind == "cut" and len(payload) > 1:
+            del payload[at]
+        elif kind == "grow":
+            payload.insert(at, data.draw(st.integers(0, 255)))
+        else:
+            other = data.draw(st.integers(0, len(payload) - 1))
+            payload[at], payload[other] = payload[other], payload[at]
+    write_verified(disk.path(pattern), head, bytes(payload))
+    fsm = load(disk, pattern)
+    if fsm is not None:
+        assert fsm.rows.keys() == fresh.rows.keys()
+        for state in fresh.rows:
+            assert np.array_equal(fsm.allowed(state), fresh.allowed(state))
+
+
+def test_what_costs_more_to_check_than_to_build_is_built(saved: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(saved) is not None
+    monkeypatch.setattr(token_functions, "_MOST_FUNCTIONS", 1)
+    assert load(saved) is None
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to a pipe", "endless"])

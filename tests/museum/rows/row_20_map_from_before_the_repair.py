@@ -26,13 +26,13 @@ class KeyWithoutVersion(DiskCache):
 
 def other_code_is_another_key(cache_class: type[DiskCache], bench: Bench) -> None:
     """A file that older code wrote is not read."""
-    reduced, dfa = ReducedVocabulary(vocabulary_of(b"a", b"b")), automaton("ab*")
+    reduced, dfa, budget = ReducedVocabulary(vocabulary_of(b"a", b"b")), automaton("ab*"), Budget(GrammarLimits())
     with patch.object(disk_cache, "version_of", return_value="before the repair"):
         old = cache_class(bench.scratch, reduced, GrammarLimits())
-        old.save("ab*", build_fsm(dfa, reduced, Budget(GrammarLimits())))
-        hold(old.load("ab*", dfa) is not None, "what was saved is not found again")
+        old.save("ab*", build_fsm(dfa, reduced, budget))
+        hold(old.load("ab*", dfa, budget) is not None, "what was saved is not found again")
     new = cache_class(bench.scratch, reduced, GrammarLimits())
-    hold(new.load("ab*", dfa) is None, "a map that older code wrote is used after the repair")
+    hold(new.load("ab*", dfa, budget) is None, "a map that older code wrote is used after the repair")
 
 
 def scenario(bench: Bench) -> None:

@@ -65,7 +65,7 @@ def scenario(bench: Bench) -> None:
     with unbroken("a jump killed the loop"):
         result = bench.run(engine, [ask("([a-b][b-c]){6}: true", logit_bias=preferring(engine, "b") | {
             engine.tokenizer.encode("a")[0]: 2000.0})])[0]
-    hold(result.text.endswith(": true") and result.error is None, f"the answer is {result.text!r}: {result.error}")
+    hold(result.text.endswith(": true") and result.error is None, f"a jump ended in {result.text!r}: {result.error}")
 
 
 EXHIBIT: Exhibit[Move] = Exhibit(

@@ -39,9 +39,9 @@ def nothing_stays_of_a_pass(chooser_class: ChooserClass, bench: Bench) -> None:
     seen: list[weakref.ref[Tensor]] = []
     real = chooser_class.constrain
 
-    def constrain(self: TokenChooser, logits: Tensor, batch: ScheduleBatch) -> Support:
+    def constrain(self: TokenChooser, logits: Tensor, *rest: Any) -> Support:
         seen.append(weakref.ref(logits))
-        return real(self, logits, batch)
+        return real(self, logits, *rest)
 
     with patch.object(scheduler, "TokenChooser", chooser_class), patch.object(chooser_class, "constrain", constrain):
         engine = bench.engine(5)

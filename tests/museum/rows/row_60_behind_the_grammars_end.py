@@ -70,7 +70,7 @@ class EndsByItself(BaseGrammarBackend):
 
 
 def scenario(bench: Bench) -> None:
-    """A draft of three tokens, all right, of which the grammar has room for one."""
+    """A draft of three tokens, all right, of which the grammar has room for one. No mask hides that here."""
     a, = bench.tokenizer.encode("a")
     with patch.dict(REGISTRY.factories, {EndsByItself.name: EndsByItself}):
         engine = bench.engine(5, backend=EndsByItself.name)
