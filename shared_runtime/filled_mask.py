@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -30,16 +31,21 @@ class FilledMask:
     apply: Callable[[Tensor], None] = _leave
 
 
-@runtime_checkable
-class FillsAhead(Protocol):
+class FillsAhead(ABC):
     """A policy whose step 6 comes in two: fill, for which it needs no logits, and apply.
 
-    `StagePolicy.constrain` is then the one after the other. A stage with overlap must have it.
+    A stage with overlap must be one.
     """
 
+    @abstractmethod
     def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> FilledMask:
         """6a. The mask for `batch.sampled`; arguments, duties and failures as those of `StagePolicy.constrain`.
 
         All grammars have accepted all tokens of their output, so the mask is that of the very next one.
         """
-        ...
+
+    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+        """6. Fill, then apply."""
+        mask = self.fill_mask(batch, positions)
+        mask.apply(logits)
+        return mask.rows

@@ -34,6 +34,7 @@ from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConfigError, UnsupportedConstraintError
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.filled_mask import FilledMask as FilledMask
+from shared_runtime.filled_mask import FillsAhead as FillsAhead
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary

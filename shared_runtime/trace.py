@@ -19,7 +19,19 @@ TokenOrigin = Literal["sampled", "jumped", "forced", "draft_accepted", "draft_re
 EventName = Literal["launch", "results_processed", "mask_ready", "sampled"]
 
 GateReason = Literal["speculation", "backend_jump", "drafts", "prefill", "memory", "nothing_to_run"]
-"""Why a pass waited for the results before it: see `execution/gate.py`."""
+"""Why a pass waited for the results before it (`execution/gate.py` has the rule):
+
+`speculation`: a draft is verified under the grammar, which must have accepted the tokens before it.
+`backend_jump`: forced text is known once they are accepted, and must be fed with the next pass.
+`drafts`: they are looked up in the output, which must hold those tokens; or the pass before verifies some, and how many
+of them stay is its result.
+`prefill`: the pass before, which is still being computed, fills memory that others could share.
+`memory`: somebody must be retracted, and who depends on who has ended.
+`nothing_to_run`: all that run are sure to end.
+"""
+
+FORCED_TEXT: GateReason = "backend_jump"
+"""The reason for those who may not say the word."""
 
 PHASES = ("intake", "ready", "requeue", "schedule", "forward", "constrain", "sample", "accept", "finish")
 """The nine steps of the loop, in order; keys of `StepRecord.ms`."""

@@ -18,7 +18,7 @@ from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
 
 
-class AgreedPolicy:
+class AgreedPolicy(FillsAhead):
     """`StagePolicy` around another one, the same on every rank; `accept` alone talks.
 
     What is ready and what has failed to compile the stages agree on themselves, each in the way of its time.

@@ -8,7 +8,7 @@ then or not, samples. Upstream waited for passes with a grammar only; here also 
 output, so all passes wait.
 
 What it costs: the next batch is put together without knowing whose answer ends, so each end by a stop token wastes a
-row; and a jump would rewrite a request whose next pass is running, so jump-forward is switched off.
+row; and a stage cannot rewrite a request whose next pass is running (`StageOptions.beside_overlap`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.policy import OverlapScheme, StageOptions
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
-from shared_runtime.trace import GateReason
+from shared_runtime.trace import FORCED_TEXT, GateReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,7 @@ def gate_reason(candidate: Candidate, pending: ScheduleBatch | None, options: St
         options, scheme: of the engine.
 
     Returns:
-        `speculation`: verification needs the state that the pending tokens leave the grammar in.
-        `backend_jump`: forced text is known once the pending tokens are accepted, and must be fed with the next pass.
-        `drafts`: they are looked up in the output, which lacks the pending tokens; or the pending pass verifies some,
-        and how many tokens it has written is its result.
-        `prefill`: the pending pass, whose tokens are still being computed, fills memory that others could share.
-        `memory`: somebody must be retracted, and who depends on who has ended.
+        A reason that `GateReason` explains.
     """
     if pending is None:
         return None
@@ -56,7 +51,7 @@ def gate_reason(candidate: Candidate, pending: ScheduleBatch | None, options: St
     if decode and grammar and drafts:
         return "speculation"
     if decode and grammar and options.forces_text:
-        return "backend_jump"
+        return FORCED_TEXT
     if (decode and drafts) or any(row.draft for row in pending.rows):
         return "drafts"
     if scheme == "event" and pending.mode is ForwardMode.EXTEND:

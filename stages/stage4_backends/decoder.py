@@ -25,7 +25,7 @@ from .grammar_queue import GrammarQueue, RequestState
 _SLOW_MASKS = 3  # so many masks in a row past `mask_timeout` end their request
 
 
-class BackendsPolicy:
+class BackendsPolicy(policy.FillsAhead):
     """`StagePolicy` of the fourth generation: `backend` compiles, `queue` keeps and awaits what it compiled."""
 
     def __init__(self, context: policy.StageContext) -> None:
@@ -106,12 +106,6 @@ class BackendsPolicy:
     def propose(self, req: Request, room: int) -> policy.Proposal:
         """Nothing: every token is sampled."""
         return policy.NO_PROPOSAL
-
-    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
-        """Fill, then apply."""
-        mask = self.fill_mask(batch, positions)
-        mask.apply(logits)
-        return mask.rows
 
     def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
         """One packed mask, filled row by row, moved once, to be applied to all rows at once.

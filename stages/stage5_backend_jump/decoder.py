@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from shared_runtime import policy
 from shared_runtime.constrain.failures import own_error
 from shared_runtime.constrain.mask_watch import MaskEntry, MaskWatch
@@ -22,7 +20,7 @@ from .reasoner_grammar_backend import ReasonerGrammarBackend, ReasonerGrammarObj
 from .utils import MaskBuffer
 
 
-class GrammarManagerPolicy:
+class GrammarManagerPolicy(policy.FillsAhead):
     """`StagePolicy` of the fifth generation.
 
     Attributes:
@@ -58,12 +56,6 @@ class GrammarManagerPolicy:
     def propose(self, req: Request, room: int) -> policy.Proposal:
         """Nothing: every token is sampled."""
         return policy.NO_PROPOSAL
-
-    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
-        """Fill, then apply."""
-        mask = self.fill_mask(batch, positions)
-        mask.apply(logits)
-        return mask.rows
 
     def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
         """One packed mask for the batch: filled by the backend's own batch call, moved once, applied by one kernel.
