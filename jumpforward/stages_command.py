@@ -57,7 +57,7 @@ def _cell(kind: ConstraintKind, capabilities: Capabilities) -> str:
 
 
 def _switches(capabilities: Capabilities) -> dict[str, bool]:
-    values = (capabilities.async_compile, capabilities.overlap, capabilities.speculation,
+    values = (capabilities.async_compile, bool(capabilities.overlap), capabilities.speculation,
               capabilities.tensor_parallel, capabilities.reasoning)
     return dict(zip(_SWITCHES, values, strict=True))
 

@@ -98,7 +98,9 @@ class EventScheduler(OverlapScheduler[Landed]):
             if row.ids[0] < 0:  # the trace shows what the worker has put there
                 row.ids = row.req.all_ids[row.start:row.end] or row.ids
         super()._prepare(flight)
-        self._permits.pop(id(flight.batch)).give(flight.preparation, self._stream.mark())
+        permit = self._permits.pop(id(flight.batch), None)
+        if permit is not None:  # not of a pass that a failed turn has let go
+            permit.give(flight.preparation, self._stream.mark())
 
     def _let_go(self, flight: Flight[Landed]) -> None:
         permit = self._permits.pop(id(flight.batch), None)
