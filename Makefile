@@ -45,6 +45,7 @@ doctor: $(VENV)/.installed-base ## say what this machine has, and how to mend wh
 
 docs-data: $(VENV)/.installed-base ## write the pages that are made from data
 	@$(bin)/python scripts/make_tested.py
+	@$(bin)/python scripts/make_matrix.py
 
 setup: $(VENV)/.installed-base ## only install what the command line needs
 

@@ -15,7 +15,7 @@ from jumpforward.check_view import case_lines, summary_table, text_lines
 from jumpforward.console import ProgressLine, print_rich, speaks_unicode
 from jumpforward.decoding_options import GrammarOptions
 from jumpforward.exit_codes import OK, REQUEST_ERROR, USAGE_ERROR
-from jumpforward.options import ConstraintOptions
+from jumpforward.options import ConstraintOptions, reread
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 
@@ -51,7 +51,7 @@ def check(request: CheckRequest) -> int:
     judge = _judge(request, strict=constraint is None)
     lines: Iterator[Case | BadLine] = (
         _lines(request.what.cases) if constraint is None
-        else iter([_typed_case(constraint, tuple(request.what.text))]))
+        else iter([_typed_case(constraint, tuple(map(reread, request.what.text)))]))
     try:
         verdicts, bad_lines = _judged(judge, lines, targets, progress)
     finally:

@@ -10,6 +10,7 @@ from jumpforward.console import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from shared_runtime.conformance.verdict import CaseVerdict, TextVerdict
 
@@ -20,25 +21,37 @@ _LONGEST_TEXT = 160
 
 
 def text_lines(verdicts: Sequence[CaseVerdict]) -> list[RenderableType]:
-    """For each stage and backend: what became of each text, or why there is no answer."""
+    """What became of each text, or why there is no answer; stages and backends that agree to the word share a part."""
     from rich.text import Text
 
+    bodies = [_body(verdict) for verdict in verdicts]
+    agreeing: dict[str, list[int]] = {}
+    for index, body in enumerate(bodies):
+        agreeing.setdefault(body.plain, []).append(index)
     page = Text()
-    for verdict in verdicts:
-        page.append(f"stage {verdict.stage} {verdict.backend}\n", style="bold")
-        if verdict.error is not None:
-            lacks = verdict.verdict == "not_applicable"
-            page.append(f"  {'not in this stage' if lacks else 'grammar error'}: ", style="yellow")
-            page.append(f"{visible(str(verdict.error['message']))}\n")
-        for one in verdict.texts:
-            page.append(f"  {_outcome(one)}", style=_STYLE[one.check.got])
-            page.append(f"  {shown(one.text)}\n")
-            if one.check.reason is not None:
-                page.append(f"      {visible(one.check.reason)}\n", style="dim")
-        if verdict.deviation is not None:
-            page.append(f"  {verdict.deviation}\n", style="yellow")
+    for indices in agreeing.values():
+        targets = ", ".join(f"{verdicts[index].stage} {verdicts[index].backend}" for index in indices)
+        page.append(f"stage {targets}\n", style="bold").append(bodies[indices[0]])
     page.rstrip()
     return [page]
+
+
+def _body(verdict: CaseVerdict) -> Text:
+    from rich.text import Text
+
+    body = Text()
+    if verdict.error is not None:
+        lacks = verdict.verdict == "not_applicable"
+        body.append(f"  {'not in this stage' if lacks else 'grammar error'}: ", style="yellow")
+        body.append(f"{visible(str(verdict.error['message']))}\n")
+    for one in verdict.texts:
+        body.append(f"  {_outcome(one)}", style=_STYLE[one.check.got])
+        body.append(f"  {shown(one.text)}\n")
+        if one.check.reason is not None:
+            body.append(f"      {visible(one.check.reason)}\n", style="dim")
+    if verdict.deviation is not None:
+        body.append(f"  {verdict.deviation}\n", style="yellow")
+    return body
 
 
 def case_lines(verdicts: Sequence[CaseVerdict]) -> list[RenderableType]:

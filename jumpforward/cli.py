@@ -103,6 +103,38 @@ def compare(
 
 
 @app.command(cls=Command, epilog=examples(
+    'step --stage 2', 'step --stage 1 --regex "(sloop|schooner)" "Name a rig."', "step --stage 2 --save ship.json",
+    "step ship.json", 'step --pipeline --regex "ab(cde)?"'))
+@expand_groups
+def step(
+    engine: EngineOptions,
+    constraint: ConstraintOptions,
+    sampling: SamplingOptions,
+    how: PromptOptions,
+    grammar: GrammarOptions,
+    decoding: DecodingOptions,
+    execution: ExecutionOptions,
+    what: Annotated[str | None, typer.Argument(
+        metavar="[PROMPT|FILE.json]", help="What to ask, or a recording that --save wrote.",
+        show_default="a ship's card")] = None,
+    stage: Annotated[str, typer.Option(
+        "--stage", rich_help_panel="Engine", metavar="N", help="Which generation decodes, by number or name.")] = "1",
+    save: Annotated[Path | None, typer.Option(
+        "--save", metavar="FILE.json", help="Write the recording instead of playing it.")] = None,
+    plain: Annotated[bool, typer.Option(
+        "--plain", help="Print the turns as text; so also without a terminal.")] = False,
+    pipeline: Annotated[bool, typer.Option(
+        "--pipeline", help="Show instead how the regex becomes masks and jumps, with sizes and times.")] = False,
+) -> int:
+    """Step through a decoder turn by turn: forward and back, to the next mask, jump, draft or rejection."""
+    from jumpforward import step_command
+
+    return step_command.step(step_command.StepRequest(
+        what=what, stage=stage, save=save, plain=plain, pipeline=pipeline, engine=engine, constraint=constraint,
+        sampling=sampling, how=how, grammar=grammar, decoding=decoding, execution=execution))
+
+
+@app.command(cls=Command, epilog=examples(
     'check --regex "(ab)+" --text abab --text aba', 'check --stage 5 --backend llguidance --json-object --text "{}"'))
 @expand_groups
 def check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,13 @@ def comparison_view(prompt: Prompt, constraint: Constraint | None, rows: Sequenc
     """Everything `compare` shows, part by part, for rich to print on a page of `width` columns."""
     from rich.text import Text
 
+    labels = _labels(rows)
     asked = prompt.text if prompt.messages is None else prompt.messages[-1]["content"]
     head = Text.assemble(("prompt      ", "bold"), visible(asked or ""), "\n", ("constraint  ", "bold"),
                          "none" if constraint is None else visible(constraint.text), "\n")
-    return [head, *tables(Column("stage", [label(row) for row in rows], is_number=False), _columns(rows),
-                          width=width, unicode=unicode),
-            *(Text(note, style="yellow") for note in _notes(rows)), Text(), _bars(rows, width, unicode), Text(),
-            _texts(rows)]
+    return [head, *tables(Column("stage", labels, is_number=False), _columns(rows), width=width, unicode=unicode),
+            *(Text(textwrap.fill(note, width), style="yellow") for note in _notes(rows)), Text(),
+            _bars(rows, labels, width, unicode), Text(), _texts(rows, labels)]
 
 
 def _columns(rows: Sequence[Row]) -> list[list[Column]]:
@@ -57,14 +58,18 @@ def _column(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> Colu
     return Column(title, ["-" if row.error is not None else cell(row) for row in rows])
 
 
-def label(row: Row) -> str:
-    """The row's name: stage, and what of its settings is not the stage's own way."""
-    parts = [str(row.stage)]
-    if row.overlap == "on":
-        parts.append("overlap")
-    if row.backend_jump != "none":
-        parts.append(row.backend_jump)
-    return "+".join(parts)
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """The rows' names: a stage, and what of the settings is not the stage's own way, which its first row shows."""
+    own = {row.stage: row.overlap for row in reversed(rows)}
+    names = []
+    for row in rows:
+        parts = [str(row.stage)]
+        if (row.overlap, own[row.stage]) == ("on", "off"):
+            parts.append("overlap")
+        if row.backend_jump != "none":
+            parts.append(row.backend_jump)
+        names.append("+".join(parts))
+    return names
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -78,38 +83,37 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _bars(rows: Sequence[Row], width: int, unicode: bool) -> RenderableType:
+def _bars(rows: Sequence[Row], labels: Sequence[str], width: int, unicode: bool) -> RenderableType:
     """Forward passes as bars: the number that no machine changes."""
     from rich.text import Text
 
-    served = [row for row in rows if row.error is None]
-    most = max(row.counts["forward_passes"] for row in served)
-    names = max(len(label(row)) for row in served)
+    served = [(label, row.counts["forward_passes"]) for label, row in zip(labels, rows, strict=True)
+              if row.error is None]
+    most, names = max(passes for _, passes in served), max(len(label) for label, _ in served)
     longest = max(1, min(_LONGEST_BAR, width - names - len(f"   {most}")))
     lines = Text("forward passes\n", style="bold")
-    for row in served:
-        passes = row.counts["forward_passes"]
-        lines.append(f"{label(row):<{names}}  ")
+    for label, passes in served:
+        lines.append(f"{label:<{names}}  ")
         lines.append(("█" if unicode else "#") * max(1, round(longest * passes / most)), style="cyan")
         lines.append(f" {passes}\n")
     lines.rstrip()
     return lines
 
 
-def _texts(rows: Sequence[Row]) -> RenderableType:
+def _texts(rows: Sequence[Row], labels: Sequence[str]) -> RenderableType:
     """Each text once, with the rows that gave it, and why a row refused."""
     from rich.text import Text
 
     by_text: dict[str, list[str]] = {}
-    for row in rows:
+    for label, row in zip(labels, rows, strict=True):
         if row.error is None:
-            by_text.setdefault(row.text or "", []).append(label(row))
+            by_text.setdefault(row.text or "", []).append(label)
     page = Text()
-    for text, labels in by_text.items():
-        page.append(f"stage {', '.join(labels)}\n", style="bold")
+    for text, names in by_text.items():
+        page.append(f"stage {', '.join(names)}\n", style="bold")
         page.append(f"{visible(text)}\n")
-    for row in rows:
+    for label, row in zip(labels, rows, strict=True):
         if row.error is not None:
-            page.append(f"stage {label(row)} refused: {visible(str(row.error['message']))}\n", style="yellow")
+            page.append(f"stage {label} refused: {visible(str(row.error['message']))}\n", style="yellow")
     page.rstrip()
     return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,12 @@ class EngineOptions:
     exact: Annotated[bool, typer.Option(
         "--exact", rich_help_panel=_ENGINE,
         help="Bit-identical logits whatever else runs in the batch; slower.")] = False
+    attention: Annotated[Literal["auto", "sdpa", "flashinfer"], typer.Option(
+        "--attention", rich_help_panel=_ENGINE,
+        help="On CUDA: torch's own kernel, FlashInfer, or FlashInfer where it is installed and fits.")] = "auto"
+    cuda_graphs: Annotated[bool, typer.Option(
+        "--cuda-graphs/--no-cuda-graphs", rich_help_panel=_ENGINE, metavar="",
+        help="On CUDA: play decode passes from recordings.")] = True
 
     def config(self, stage: int | str, trace: Path | None = None, *, backend: str | None = None,
                options: StageOptions | None = None, overlap: bool | None = None) -> EngineConfig:
@@ -58,6 +65,7 @@ class EngineOptions:
 
         return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, backend=backend,
                             dtype=self.dtype, device=self.device, threads=self.threads, exact=self.exact,
+                            attention=self.attention, cuda_graphs=self.cuda_graphs,
                             options=options or StageOptions(), overlap=overlap, trace=trace)
 
 
@@ -215,8 +223,17 @@ class Prompt:
     messages: list[dict[str, str]] | None = None
 
 
+def reread(text: str) -> str:
+    """`text` from the command line as UTF-8, where the locale is none and Python has kept the bytes as surrogates."""
+    try:
+        return os.fsencode(text).decode("utf-8") if any("\udc80" <= one <= "\udcff" for one in text) else text
+    except UnicodeError:
+        return text
+
+
 def _utf8(name: str, text: str) -> str:
     """`text`, when it can be encoded: bytes that are not UTF-8 reach a program as lone surrogates."""
+    text = reread(text)
     try:
         text.encode()
     except UnicodeEncodeError as error:

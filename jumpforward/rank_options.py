@@ -18,7 +18,7 @@ class RankOptions:
         "--tp", rich_help_panel=_RANKS, metavar="N", min=1, show_default="1, or what torchrun started",
         help="Start N processes, each with its share of the heads; stages 4 and 5.")] = None
     token_sync: Annotated[bool, typer.Option(
-        "--token-sync/--no-token-sync", rich_help_panel=_RANKS,
+        "--token-sync/--no-token-sync", rich_help_panel=_RANKS, metavar="",
         help="Agree on each sampled id when a request has a grammar.")] = True
     disturb_rank: Annotated[int | None, typer.Option(
         "--disturb-rank", rich_help_panel=_RANKS, metavar="R", min=0,

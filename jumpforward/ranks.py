@@ -50,7 +50,11 @@ def start_ranks(config: EngineConfig, size: int, words: Sequence[str], progress:
     from shared_runtime.assembly import check_ranks
     from shared_runtime.execution.launch import launch
 
-    check_ranks(config, size, progress)
+    try:
+        check_ranks(config, size, progress)
+    except ConfigError as error:
+        raise ConfigError(error.message, fix=error.fix,
+                          where="--tp" if error.where == "ranks" else error.where) from None
     progress.clear()
     return launch([sys.executable, "-m", "jumpforward", *words], size,
                   say=lambda line: print(f"error: {line}", file=sys.stderr, flush=True))
@@ -67,7 +71,8 @@ def parallel_engine(config: EngineConfig, place: RankPlace, options: RankOptions
     from shared_runtime.execution.parallel_engine import ParallelEngine
     from shared_runtime.execution.rank_group import TorchRankGroup
 
-    group = TorchRankGroup.connect(config.torch_device, place)
+    # A rank may wait for another's compile.
+    group = TorchRankGroup.connect(config.torch_device, place, timeout_s=60.0 + config.limits.compile_timeout)
     if place.rank > 0:
         config = replace(config, trace=None)  # one rank writes it
     engine = ParallelEngine(config, group, progress=progress)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shared_runtime.policy import Capabilities, StageSpec
 
 _SWITCHES = ("async compile", "overlap", "speculation", "tensor parallel", "reasoning")
+FEATURES = (*CONSTRAINT_KINDS, "backends", "jump-forward", *_SWITCHES)
 
 
 def show_stages(as_json: bool) -> int:
@@ -38,22 +39,23 @@ def _matrix(specs: Sequence[StageSpec], *, width: int, unicode: bool) -> list[Re
     from rich.text import Text
 
     names = Text("\n".join(f"{spec.id}  {spec.name} ({spec.years})\n   {spec.title}" for spec in specs))
-    features = [*CONSTRAINT_KINDS, "backends", "jump-forward", *_SWITCHES]
-    columns = [Column(f"stage {spec.id}", _column(spec.capabilities), is_number=False) for spec in specs]
-    return [names, *tables(Column("", features, is_number=False), [columns], width=width, unicode=unicode)]
+    columns = [Column(f"stage {spec.id}", ["\n".join(cell) for cell in cells(spec.capabilities)], is_number=False)
+               for spec in specs]
+    return [names, *tables(Column("", FEATURES, is_number=False), [columns], width=width, unicode=unicode)]
 
 
-def _column(capabilities: Capabilities) -> list[str]:
-    return [*(_cell(kind, capabilities) for kind in CONSTRAINT_KINDS), "\n".join(capabilities.backends) or "-",
-            "\n".join(capabilities.jump_forward), *map(_yes, _switches(capabilities).values())]
+def cells(capabilities: Capabilities) -> list[list[str]]:
+    """A stage's column of the matrix: for each of `FEATURES` a word, or several that belong below each other."""
+    return [*(_cell(kind, capabilities) for kind in CONSTRAINT_KINDS), list(capabilities.backends),
+            list(capabilities.jump_forward), *([_yes(has)] for has in _switches(capabilities).values())]
 
 
-def _cell(kind: ConstraintKind, capabilities: Capabilities) -> str:
+def _cell(kind: ConstraintKind, capabilities: Capabilities) -> list[str]:
     """Yes, no, or the backends that have the kind where some have not."""
     if kind not in capabilities.constraints:
-        return "no"
+        return ["no"]
     having = [name for name in capabilities.backends if kind in capabilities.kinds_of(name)]
-    return "yes" if len(having) == len(capabilities.backends) else "\n".join(having)
+    return ["yes"] if len(having) == len(capabilities.backends) else having
 
 
 def _switches(capabilities: Capabilities) -> dict[str, bool]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from jumpforward.recognisers.ebnf import EbnfRecogniser, TooMuchWork
+from jumpforward.recognisers.structural_format import FormatRecogniser, UnknownFormatError
 from jumpforward.recognisers.structural_tag import TagRecogniser
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarSyntaxError
@@ -45,13 +46,14 @@ def is_valid(constraint: Constraint | None, text: str, *, timeout_s: float = 5.0
 
     `regex` is Python's `re.fullmatch` with ASCII classes, as `docs/regex.md` defines the dialect; `choice` is
     membership; JSON is Python's strict parser and `jsonschema` (formats are not looked at); `ebnf` and
-    `structural_tag` (the form with triggers) have small recognisers of their own.
+    `structural_tag`, in both forms, have small recognisers of their own.
     """
     if constraint is None:
         return None
     try:
         return _decide(constraint, text, timeout_s)
-    except (_NotDecided, TooMuchWork, GrammarSyntaxError, RecursionError, KeyError, TypeError, ValueError):
+    except (_NotDecided, TooMuchWork, UnknownFormatError, GrammarSyntaxError, RecursionError, KeyError, TypeError,
+            ValueError):
         return None  # a grammar that the check cannot read is not the answer's fault
 
 
@@ -68,9 +70,17 @@ def _decide(constraint: Constraint, text: str, timeout_s: float) -> bool | None:
         case "ebnf":
             return EbnfRecogniser(constraint.source).accepts(text)
         case "structural_tag":
+            def fits(schema: str, part: str) -> bool:
+                return _in_a_process(_SCHEMA, schema, part, timeout_s)
+
+            def matches(pattern: str, part: str) -> bool:
+                return _in_a_process(_FULLMATCH, pattern, part, timeout_s)
+
             tag = TagRecogniser.of(constraint.source)
-            return None if tag is None else tag.accepts(
-                text, lambda schema, part: _in_a_process(_SCHEMA, schema, part, timeout_s))
+            if tag is not None:
+                return tag.accepts(text, fits)
+            form = FormatRecogniser.of(constraint.source, fits, matches)
+            return None if form is None else form.accepts(text)
 
 
 def _in_a_process(code: str, grammar: str, text: str, timeout_s: float) -> bool:

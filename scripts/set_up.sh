@@ -59,7 +59,7 @@ explain_failure() {
 }
 
 install() {
-    if [ "$group" = base ]; then target=".[backends,history]"; else target=".[$group]"; fi
+    if [ "$group" = base ]; then target=".[backends,history,step]"; else target=".[$group]"; fi
     echo "set-up: installing $target into $venv with the versions of constraints.txt (1 to 2 minutes, log: $log)"
     # A line every 15 seconds, from a helper that ends with this script however it ends.
     ( n=0

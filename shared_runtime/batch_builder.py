@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from shared_runtime.errors import EngineStateError
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
-from shared_runtime.policy import AcceptResult, Proposal, StagePolicy
+from shared_runtime.policy import NO_PROPOSAL, AcceptResult, Proposal, StagePolicy
 from shared_runtime.queues import Queues
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
@@ -72,6 +73,8 @@ class BatchBuilder:
             self._place(row)
         for req in self._queues.waiting.in_order(self._memory.cache):
             row = self._admit(req, budget, rows)
+            if req.finish is not None:
+                continue  # by forced tokens
             if row is None:
                 break
             rows.append(row)
@@ -85,6 +88,9 @@ class BatchBuilder:
         self._queues.chunked = None if row.samples else row.req
         if row.samples:
             self._queues.prefilling.append(row.req)
+        metrics = row.req.metrics
+        if metrics.admitted is None:
+            metrics.admitted, metrics.cached_tokens = time.perf_counter(), row.start
 
     def _admit(self, req: Request, budget: int, rows: list[BatchRow]) -> BatchRow | None:
         """A row for a waiting request, or None when budget, batch or memory has no room for it."""
@@ -103,16 +109,21 @@ class BatchBuilder:
         return self._row(req, budget)
 
     def _row(self, req: Request, budget: int) -> BatchRow | None:
-        """Feed as much of `req` as budget and memory allow; None when that is nothing."""
-        count = min(req.total_len - req.kv_len, budget, self._memory.room)
-        slots = self._memory.take(count) if count > 0 else None
+        """Feed as much of `req` as budget and memory allow; None when that is nothing, or when it ends.
+
+        Behind the last of its tokens there may be room for a proposal.
+        """
+        most = min(budget, self._memory.room)
+        left = req.total_len - req.kv_len
+        proposal = self._propose(req, most - left) if left <= most and req.ending is None else NO_PROPOSAL
+        ids = [*req.all_ids[req.kv_len:], *proposal.draft][:most]
+        slots = self._memory.take(len(ids)) if ids and req.finish is None else None
         if slots is None:
             return None
-        self._memory.write(req, req.kv_len, slots)
-        end = req.kv_len + count
+        self._memory.write(req, slots)
         unscored = req.unscored_from
-        row = BatchRow(req, start=req.kv_len, ids=req.all_ids[req.kv_len:end], slots=slots,
-                       samples=end == req.total_len and req.ending is None,
+        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                       samples=req.kv_len + len(ids) >= req.total_len and req.ending is None,
                        scores_from=None if unscored is None else unscored - 1)
         self.unsettled.append(row)
         return row
@@ -131,7 +142,7 @@ class BatchBuilder:
         for req in list(queues.running):
             proposal = self._propose(req, spare)
             if req.finish is None:
-                row = self._decode_row(req, req.kv_len, [*req.all_ids[req.kv_len:], *proposal.draft], proposal.draft)
+                row = self._decode_row(req, proposal)
                 spare -= len(row.ids) - 1
                 rows.append(row)
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
@@ -144,22 +155,29 @@ class BatchBuilder:
         Args:
             reqs: who runs on. newest: of those that were in the pass before, by request id.
         """
-        rows = []
-        for req in reqs:
-            token = newest.get(req.rid)
-            if token is None:
-                rows.append(self._decode_row(req, req.kv_len, req.all_ids[req.kv_len:]))
-            else:
-                rows.append(self._decode_row(req, token.position, [token.token_id]))
+        rows = [self._row_ahead(req, newest.get(req.rid)) for req in reqs]
         if rows:
             self.estimator.decoded()
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
 
+    def _row_ahead(self, req: Request, token: NewestToken | None) -> BatchRow:
+        start = req.kv_len if token is None else token.position
+        ids = req.all_ids[start:] if token is None else [token.token_id]
+        slots = self._memory.take(len(ids))
+        if slots is None:
+            raise AssertionError("room was checked before")
+        self._memory.write(req, slots, start)
+        row = BatchRow(req, start, ids, slots)
+        self.unsettled.append(row)
+        return row
+
     def _propose(self, req: Request, spare: int) -> Proposal:
-        """Ask the stage for tokens beside the newest, and append the forced ones; they may end the request.
+        """Ask the stage for tokens beside the newest, and append the forced ones.
+
+        They may end the request: at once, or `ending` with the pass that scores them, where that was asked for.
 
         Args:
-            req: about to decode. spare: slots that nobody needs for a newest token.
+            req: about to be read to its end. spare: slots that nobody needs for a newest token.
         """
         left = req.sampling.max_new_tokens - len(req.output_ids) - 1
         room = max(0, min(left, spare))
@@ -169,17 +187,23 @@ class BatchBuilder:
                                    where=f"request {req.rid}")
         if proposal.forced:
             origins: list[TokenOrigin] = ["forced"] * len(proposal.forced)
-            self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
-            self._tracer.emitted(req, proposal.forced)
+            emitted = self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
+            self._tracer.emitted(req, emitted)
+            if req.finish is not None:
+                if req.unscored_from is not None:
+                    req.ending, req.finish = req.finish, None
+                return NO_PROPOSAL
         return replace(proposal, draft=self._finisher.known(proposal.draft))
 
-    def _decode_row(self, req: Request, start: int, ids: list[int], draft: Sequence[int] = ()) -> BatchRow:
-        """The newest tokens of `req`, and its draft behind them, on slots of their own."""
+    def _decode_row(self, req: Request, proposal: Proposal) -> BatchRow:
+        """The newest tokens of `req`, and its draft, on slots of their own."""
+        ids = [*req.all_ids[req.kv_len:], *proposal.draft]
         slots = self._memory.take(len(ids))
         if slots is None:
             raise AssertionError("room was checked before")
-        self._memory.write(req, start, slots)
-        row = BatchRow(req, start=start, ids=ids, slots=slots, draft=len(draft),
+        self._memory.write(req, slots)
+        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
+                       samples=req.ending is None,
                        scores_from=None if req.unscored_from is None else req.unscored_from - 1)
         self.unsettled.append(row)
         return row

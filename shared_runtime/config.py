@@ -12,6 +12,7 @@ import torch
 from shared_runtime.errors import ConfigError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageOptions
+from shared_runtime.setting_checks import check_choice, check_flags, check_kind, check_whole
 
 DtypeName = Literal["fp32", "bf16", "fp16"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -90,20 +91,25 @@ class EngineConfig:
     trace_tree: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("load_format", self.load_format, get_args(LoadFormat))
-        _one_of("dtype", self.dtype, get_args(DtypeName))
-        _one_of("device", self.device, get_args(DeviceName))
-        _one_of("attention", self.attention, get_args(AttentionName))
-        _one_of("schedule_policy", self.schedule_policy, get_args(SchedulePolicyName))
-        _one_of("prefix_cache", self.prefix_cache, get_args(PrefixCacheName))
-        _positive("kv_pool_tokens", self.kv_pool_tokens)
-        _positive("max_running_requests", self.max_running_requests)
-        _positive("chunked_prefill_size", self.chunked_prefill_size)
+        check_choice("load_format", self.load_format, get_args(LoadFormat))
+        check_choice("dtype", self.dtype, get_args(DtypeName))
+        check_choice("device", self.device, get_args(DeviceName))
+        check_choice("attention", self.attention, get_args(AttentionName))
+        check_choice("schedule_policy", self.schedule_policy, get_args(SchedulePolicyName))
+        check_choice("prefix_cache", self.prefix_cache, get_args(PrefixCacheName))
+        check_whole("kv_pool_tokens", self.kv_pool_tokens)
+        check_whole("max_running_requests", self.max_running_requests)
+        check_whole("chunked_prefill_size", self.chunked_prefill_size)
         if self.threads is not None:
-            _positive("threads", self.threads)
+            check_whole("threads", self.threads)
             if self.threads > 4 * usable_cores():
                 raise ConfigError(f"{self.threads} threads on {usable_cores()} cores would stand in each other's way",
                                   where="threads", fix="leave it out, or use at most one a core")
+        check_flags(cuda_graphs=self.cuda_graphs, exact=self.exact, sync_token_ids=self.sync_token_ids,
+                    trace_tree=self.trace_tree)
+        check_kind("overlap", self.overlap, bool)
+        check_kind("limits", self.limits, GrammarLimits, optional=False)
+        check_kind("options", self.options, StageOptions, optional=False)
         if isinstance(self.trace, Path) and not self.trace.absolute().parent.is_dir():
             raise ConfigError("cannot write the trace: no such folder", where=str(self.trace),
                               fix="name a file in a folder that exists")
@@ -129,13 +135,3 @@ class EngineConfig:
     def thread_count(self) -> int:
         """Torch threads this engine uses on a CPU."""
         return default_threads(usable_cores()) if self.threads is None else self.threads
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{value!r} is not one of {', '.join(allowed)}", where=name)
-
-
-def _positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"must be a whole number of at least 1, not {value!r}", where=name)

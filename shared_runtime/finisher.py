@@ -77,7 +77,7 @@ class Finisher:
         limit = req.sampling.max_new_tokens
         if keep is not None and keep <= limit:
             self._cut(req, keep)
-            return FinishReason("stop", matched=req.detokenizer.matched_stop if req.detokenizer else None)
+            return _stopped_by_string(req, completed=False)
         if len(req.output_ids) >= limit:
             self._cut(req, limit)
             return FinishReason("length")
@@ -108,11 +108,16 @@ class Finisher:
         if req.detokenizer is not None:
             req.unsent += req.detokenizer.push(token_id)
             if req.detokenizer.matched_stop is not None:
-                if req.has_grammar and not terminated:
-                    req.warnings.append("a stop string ended the answer, which the constraint may not have completed")
-                return FinishReason("stop", matched=req.detokenizer.matched_stop)
+                return _stopped_by_string(req, completed=terminated)
         if terminated:
             return FinishReason("stop")
         if self.is_full(req):
             return FinishReason("length")
         return None
+
+
+def _stopped_by_string(req: Request, *, completed: bool) -> FinishReason:
+    """A stop string has come, and been found; `completed` says that the grammar had come to its end by then."""
+    if req.has_grammar and not completed:
+        req.warnings.append("a stop string ended the answer, which the constraint may not have completed")
+    return FinishReason("stop", matched=req.detokenizer.matched_stop if req.detokenizer else None)

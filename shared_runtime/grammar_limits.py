@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared_runtime.setting_checks import check_seconds, check_whole
+
 
 @dataclass(frozen=True, slots=True)
 class GrammarLimits:
@@ -19,3 +21,8 @@ class GrammarLimits:
     compile_timeout: float = 10.0
     max_states: int = 20_000
     mask_timeout: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_seconds("compile_timeout", self.compile_timeout)
+        check_whole("max_states", self.max_states)
+        check_seconds("mask_timeout", self.mask_timeout)

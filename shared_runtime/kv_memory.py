@@ -60,8 +60,9 @@ class KVMemory:
         req.prefix_len = req.kv_len = matched
         return True
 
-    def write(self, req: Request, start: int, slots: Tensor) -> None:
-        """Note the slots of the request's tokens from position `start` on; a pass is about to fill them."""
+    def write(self, req: Request, slots: Tensor, start: int | None = None) -> None:
+        """Note the slots of the tokens behind the request's `kv_len`, or from `start` on; a pass is about to fill them."""
+        start = req.kv_len if start is None else start
         self.tables.table[req.table_row, start:start + slots.numel()] = slots
 
     def share(self, req: Request) -> None:

@@ -31,11 +31,12 @@ from shared_runtime.admission import Admission as Admission
 from shared_runtime.admission import AdmitState as AdmitState
 from shared_runtime.admission import rejected as rejected
 from shared_runtime.constraint import Constraint, ConstraintKind
-from shared_runtime.errors import ConfigError, UnsupportedConstraintError
+from shared_runtime.errors import UnsupportedConstraintError
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.filled_mask import FilledMask as FilledMask
 from shared_runtime.filled_mask import FillsAhead as FillsAhead
 from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.setting_checks import check_choice, check_flags, check_kind, check_whole
 from shared_runtime.trace import RewriteRecord
 from shared_runtime.vocabulary import Vocabulary
 
@@ -105,7 +106,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Tokens that a stage puts behind a request's newest token, to be fed in the same pass.
+    """Tokens that a stage puts behind a request's newest token (its prompt's last, at first), fed in the same pass.
 
     Attributes:
         forced: appended to the output outright, without being sampled; the policy has advanced its grammar over
@@ -141,7 +142,9 @@ class StagePolicy(Protocol):
         ...
 
     def propose(self, req: Request, room: int) -> Proposal:
-        """4. A request is about to decode: tokens to feed beside its newest, `NO_PROPOSAL` for none.
+        """4. A request is about to be read to its end: tokens to feed behind that, `NO_PROPOSAL` for none.
+
+        That is so in every decode step, and when its prompt, or its text after a retraction, is read for the last part.
 
         Args:
             req: the request; free ones are asked too.
@@ -223,14 +226,12 @@ class StageOptions:
     spec: Speculation = "none"
 
     def __post_init__(self) -> None:
-        if self.min_jump_bytes < 1:
-            raise ConfigError(f"must be at least 1, not {self.min_jump_bytes}", where="min_jump_bytes")
-        if self.whitespace not in ("compact", "any"):
-            raise ConfigError(f"{self.whitespace!r} is not one of compact, any", where="whitespace")
-        for name, value, allowed in (("backend_jump", self.backend_jump, get_args(BackendJump)),
-                                     ("spec", self.spec, get_args(Speculation))):
-            if value not in allowed:
-                raise ConfigError(f"{value!r} is not one of {', '.join(allowed)}", where=name)
+        check_flags(jump_forward=self.jump_forward, strict=self.strict)
+        check_whole("min_jump_bytes", self.min_jump_bytes)
+        check_choice("whitespace", self.whitespace, get_args(Whitespace))
+        check_kind("disk_cache", self.disk_cache, Path)
+        check_choice("backend_jump", self.backend_jump, get_args(BackendJump))
+        check_choice("spec", self.spec, get_args(Speculation))
 
     @property
     def forces_text(self) -> bool:

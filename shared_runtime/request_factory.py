@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from shared_runtime.config import EngineConfig
+from shared_runtime.constrain.reasoning import think_end_id
 from shared_runtime.constraint import Constraint
 from shared_runtime.detokenizer import IncrementalDetokenizer
 from shared_runtime.errors import RequestError
@@ -39,7 +40,8 @@ class RequestFactory:
     def __init__(self, config: EngineConfig, model: ModelConfig, tokenizer: Tokenizer) -> None:
         self._context = model.context_length
         self._pool = config.kv_pool_tokens
-        self._think_end = config.options.think_end
+        name = config.options.think_end
+        self._think_end = None if name is None else think_end_id(tokenizer, name)
         self._tokenizer = tokenizer
         self._longest_token = max(map(len, tokenizer.vocabulary.token_bytes))
         self._seeds = random.Random(config.seed)
@@ -63,6 +65,9 @@ class RequestFactory:
         if params.thinking_budget is not None and (ask.constraint is None or self._think_end is None):
             raise RequestError("only a constrained request of an engine with a think_end has a budget to keep to",
                                where="thinking_budget", fix="leave it out, or set think_end")
+        if ask.constraint is not None and params.thinking and self._think_end in params.stop_token_ids:
+            raise RequestError(f"token {self._think_end} ends the reasoning part, and the answer comes after it",
+                               where="stop_token_ids", fix="leave it out, or set thinking=False")
         text, ids = self._prompt(ask)
         params, warnings = self._fit(ids, params)
         seed = self._seeds.getrandbits(48) if params.seed is None else params.seed

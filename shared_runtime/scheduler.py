@@ -197,24 +197,17 @@ class Scheduler:
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
-        for req, reason in [(req, req.finish) for req in self.queues.running]:
-            if reason is not None:  # forced tokens ended it before the pass
-                self._end(req, reason)
+        self._end_forced()
         if batch is None and self.queues.compiling:
             time.sleep(_COMPILE_NAP_S)  # nothing to do but to wait for a compile: leave the core to it
-        if batch is not None:
-            self._note_admissions(batch)
         self._tracer.phase("schedule")
         return batch
 
-    @staticmethod
-    def _note_admissions(batch: ScheduleBatch) -> None:
-        now = time.perf_counter()
-        for row in batch.rows:
-            metrics = row.req.metrics
-            if metrics.admitted is None:
-                metrics.admitted = now
-                metrics.cached_tokens = row.start
+    def _end_forced(self) -> None:
+        """Forced tokens may have ended a request before the pass."""
+        for req, reason in [(req, req.finish) for req in (*self.queues.in_memory, *self.queues.waiting)]:
+            if reason is not None:
+                self._end(req, reason)
 
     # 5
     def _forward(self, batch: ScheduleBatch) -> Tensor:

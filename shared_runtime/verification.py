@@ -53,6 +53,14 @@ class Run:
         return max(0, min(self.matched, self.emitted - 1))
 
 
+def first_rows(batch: ScheduleBatch) -> list[tuple[int, Request, tuple[int, ...]]]:
+    """Per sampled request: its first row, itself, and the draft that its further rows stand behind, one a token."""
+    ahead = batch.ahead or [()] * len(batch.sampled)
+    firsts = [row for row, drafted in enumerate(ahead) if not drafted]
+    return [(row, batch.sampled[row], ahead[behind - 1])
+            for row, behind in zip(firsts, [*firsts[1:], len(ahead)], strict=True)]
+
+
 def verify(batch: ScheduleBatch, output: SampleOutput, stop_ids: frozenset[int]) -> list[Run]:
     """The run of each sampled request of `batch`, in order.
 

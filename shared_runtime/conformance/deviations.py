@@ -5,14 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
 from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.target import Target
+from shared_runtime.constrain.schema_regex import what_is_left_out
+from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 
-About = Literal["language", "spellings"]
+About = Literal["language", "narrower", "spellings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +23,11 @@ class Deviation:
     """One row of `stages/deviations.toml`.
 
     Attributes:
-        case: a case's id, a grammar's fingerprint, or "*" for every case.
+        case: a case's id, a grammar's fingerprint, "*" for every case, or what is left out of a JSON schema's texts
+            (a `LeftOut`) for every schema of that kind.
         stages: the stages that it shows in. backend: and the backend.
-        about: `language`, a text is wrongly in or out; `spellings`, only some ways to spell a text are allowed.
+        about: `language`, a text is wrongly in or out; `narrower`, a text is wrongly out, and none is wrongly in;
+            `spellings`, only some ways to spell a text are allowed.
         library, version: whose behaviour it is, and the version that it was seen in.
         reproducer: Python that prints the wrong answer. upstream: where it is told or discussed.
         what: a sentence for people.
@@ -41,7 +46,14 @@ class Deviation:
     def covers(self, case: Case, target: Target, about: About) -> bool:
         """Whether this row is the reason that `target` is wrong about `case`."""
         return (self.about == about and self.backend == target.backend and target.spec.id in self.stages
-                and self.case in ("*", case.id, case.fingerprint))
+                and self.case in ("*", case.id, case.fingerprint, *_left_out(case.constraint)))
+
+
+@lru_cache(maxsize=64)
+def _left_out(constraint: Constraint | None) -> frozenset[str]:
+    if constraint is None or constraint.kind != "json_schema":
+        return frozenset()
+    return frozenset[str](what_is_left_out(constraint.source))
 
 
 def shipped_deviations() -> tuple[Deviation, ...]:

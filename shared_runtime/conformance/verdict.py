@@ -134,8 +134,10 @@ class Judge:
                 return self._row(case, target, "clear_error", error=stuck, texts=texts)
             return self._or_deviation(case, target, "language", error=_reason("the grammar must be refused, and "
                                                                               "is served"), texts=texts)
-        if not all(text.right for text in texts):
-            return self._or_deviation(case, target, "language", texts=texts)
+        wrong = {text.expected for text in texts if not text.right}
+        if wrong:
+            about: About = "narrower" if wrong == {"accept"} else "language"
+            return self._or_deviation(case, target, about, texts=texts)
         if self.all_tokenizations and not all(text.check.spellings_agree for text in texts):
             return self._or_deviation(case, target, "spellings", texts=texts)
         return self._row(case, target, "right", texts=texts)
@@ -162,6 +164,8 @@ class Judge:
     def _or_deviation(self, case: Case, target: Target, about: About, *, error: ErrorJson | None = None,
                       texts: tuple[TextVerdict, ...] = ()) -> CaseVerdict:
         row = deviation_of(self.deviations, case, target, about)
+        if row is None and about == "narrower":
+            row = deviation_of(self.deviations, case, target, "language")
         if row is None:
             return self._row(case, target, "WRONG", error=error, texts=texts)
         return self._row(case, target, "listed_deviation", error=error, deviation=f"{row.what} ({row.upstream})",

@@ -19,3 +19,8 @@ def set_bit(words: Tensor, token_id: int, on: bool) -> None:
     bit -= (bit & 1 << 31) << 1  # bit 31 is the sign of an int32
     word = int(words[token_id // 32])
     words[token_id // 32] = word | bit if on else word & ~bit
+
+
+def has_bit(words: Tensor, token_id: int) -> bool:
+    """Whether a token is allowed in one row; False for an id that the row has no bit for."""
+    return 0 <= token_id < 32 * words.shape[0] and bool(int(words[token_id // 32]) >> token_id % 32 & 1)

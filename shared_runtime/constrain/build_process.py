@@ -39,11 +39,14 @@ class BuildProcess:
 
         Returns:
             What it is and the value: the function's own answer; ("late", None) when the child was killed after
-            `timeout` seconds, ("dead", None) when it died by itself, out of memory most likely.
+            `timeout` seconds, ("dead", None) when it died over the job: of memory most likely, but whoever may end
+            processes can have done it. A child that died before the job is only replaced.
 
         Raises:
-            ConfigError: no child can be started.
+            ConfigError: no child can be started; the machine's fault.
         """
+        if self._child is not None and self._child.poll() is not None:
+            self.close()
         if self._child is None:
             self._start()
         answer = self._exchange((name, job), timeout)
@@ -58,14 +61,16 @@ class BuildProcess:
 
     def _start(self) -> None:
         script = Path(__file__).with_name("build_child.py")
-        child = subprocess.Popen([sys.executable, "-P", str(script), str(self._builds)], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            child = subprocess.Popen([sys.executable, "-P", str(script), str(self._builds)], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        except OSError as error:  # no process, no memory, no file
+            raise _no_child(str(error), "try again later") from None
         self._child, self._stop = child, weakref.finalize(self, _end, child)
         self.starts += 1
         if self._exchange(self._setup, _START_S)[0] != "shared":
             self.close()
-            raise ConfigError("the process that builds grammars does not start", where="stage",
-                              fix="check that the grammar libraries can be imported")
+            raise _no_child("it ended at once", "check that the grammar libraries can be imported")
 
     def _exchange(self, message: object, timeout: float) -> tuple[str, object]:
         child = self._child
@@ -92,6 +97,11 @@ class BuildProcess:
             timer.cancel()
             timer.join()  # so that a kill that came too late is known before the next job
         return ("late", None) if late else answer
+
+
+def _no_child(why: str, fix: str) -> ConfigError:
+    return ConfigError(f"the process that builds grammars does not start: {why}", where="stage",
+                       fix=fix).blamed("machine")
 
 
 def _nothing() -> None:

@@ -14,7 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from shared_runtime.errors import ConstraintError
+from shared_runtime.constrain.failures import own_error
+from shared_runtime.errors import ConstraintError, GrammarTimeoutError, JumpforwardError
 
 T = TypeVar("T")
 
@@ -81,6 +82,35 @@ class CompilePool(Generic[T]):
                 self._jobs.append(job)
                 self._start_threads()
         return job
+
+    def outcome(self, job: CompileJob[T], kind: type[T], limit: float, now: float) -> T | JumpforwardError | None:
+        """What has become of a job: its result, why there is none, or None while it goes on.
+
+        The time limit counts from when a thread took it up. A job that waits for a thread has none, unless every
+        thread is lost to a compile that was given up. A job that is out of time is given up here.
+
+        Args:
+            kind: what a compile has to return; anything else is a failure. limit: seconds.
+            now: on the monotonic clock.
+        """
+        if job.future.done():
+            try:
+                result = job.future.result()
+            except BaseException as error:  # whatever the compile raised, on its own thread
+                return own_error(error)
+            return result if isinstance(result, kind) else ConstraintError(
+                f"the backend has compiled it to {result!r}, which is no {kind.__name__}", where="constraint")
+        started = job.started
+        if now - (job.queued if started is None else started) <= limit or (started is None and not self.exhausted):
+            return None
+        self.abandon(job)
+        if started is None:
+            return GrammarTimeoutError(f"{self.stuck} compiles that were given up still hold every thread",
+                                       where="constraint", fix="try again later, or start the engine anew"
+                                       ).blamed("machine")
+        return GrammarTimeoutError(f"compiling took longer than {limit:g} s", where="constraint",
+                                   fix="simplify it, raise compile_timeout, or ask again later: it still runs"
+                                   ).blamed("machine")
 
     def abandon(self, job: CompileJob[T]) -> None:
         """Nobody waits for this job any more: it does not start, or it goes on with nobody listening."""

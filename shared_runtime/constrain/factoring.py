@@ -5,15 +5,17 @@ For libraries whose work grows with the number of branches. An enumeration of a 
 
 from __future__ import annotations
 
+from itertools import count
+
 from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.regex_tree import EMPTY, Alternate, Concat, Node, Repeat, alternate, concat, repeat
+from shared_runtime.constrain.regex_tree import Alternate, Concat, Node, Repeat, alternate, concat, repeat
 
 
 def factored(node: Node) -> Node:
     """The tree with its alternatives merged by what they begin with, and then by what they go on with.
 
     Raises:
-        RecursionError: the tree, or a literal text in an alternative, is too long.
+        RecursionError: the tree, or the alternatives branch one inside of the other, too deep.
     """
     match node:
         case Concat(parts):
@@ -27,13 +29,18 @@ def factored(node: Node) -> Node:
 
 
 def _merged(branches: list[Node]) -> Node:
-    rests: dict[Node, list[Node]] = {}
-    for branch in branches:
-        first, rest = (branch.parts[0], concat(branch.parts[1:])) if isinstance(branch, Concat) else (branch, EMPTY)
-        rests.setdefault(first, []).append(rest)
+    groups: dict[Node, list[tuple[Node, ...]]] = {}
+    for branch in dict.fromkeys(branches):  # alternatives may have become one
+        parts = branch.parts if isinstance(branch, Concat) else (branch,)
+        groups.setdefault(parts[0], []).append(parts)
     ways: dict[Node, list[Node]] = {}
-    for first, ends in rests.items():
-        ways.setdefault(_merged(ends) if len(ends) > 1 else ends[0], []).append(first)
+    for first, group in groups.items():
+        # All that a group shares at once: a level of recursion per branching, and not per character.
+        same = next(index for index in count(1) if len({parts[index:index + 1] for parts in group}) > 1
+                    or len(group[0]) <= index)
+        rest = concat([*group[0][1:same], _merged([concat(parts[same:]) for parts in group])] if len(group) > 1
+                      else group[0][1:])
+        ways.setdefault(rest, []).append(first)
     return alternate(_one_step(firsts, rest) for rest, firsts in ways.items())
 
 

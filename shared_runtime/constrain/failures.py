@@ -21,12 +21,9 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import CancelledError
-from typing import Final, TypeVar
+from typing import Final
 
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.errors import Blame, ConstraintError, GrammarTimeoutError, JumpforwardError
-
-T = TypeVar("T")
+from shared_runtime.errors import Blame, ConstraintError, JumpforwardError
 
 _STARVED: Final = (MemoryError, OSError, ImportError, KeyboardInterrupt, CancelledError)
 _SAYS_STARVED: Final = re.compile(r"bad_alloc|out of memory|cannot allocate|start new thread|temporarily unavailable",
@@ -38,15 +35,22 @@ def blame_of(error: BaseException) -> Blame:
     """Whose fault it is that a compile ended with `error`."""
     if isinstance(error, JumpforwardError):
         return error.blame
-    return "unclear" if isinstance(error, _STARVED) or _SAYS_STARVED.search(str(error)) else "grammar"
+    return "unclear" if isinstance(error, _STARVED) or _SAYS_STARVED.search(_text(error)) else "grammar"
 
 
 def own_error(error: BaseException, where: str = "constraint") -> JumpforwardError:
     """The error as one of our family; our own stay as they are, without the frames that raised them."""
     if isinstance(error, JumpforwardError):
         return error.with_traceback(None)
-    return ConstraintError(f"the grammar library failed: {type(error).__name__}: {error}", where=where,
+    return ConstraintError(f"the grammar library failed: {type(error).__name__}: {_text(error)}", where=where,
                            fix="try another --backend").blamed(blame_of(error))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a library's own class may fail at that too
+        return "it has no text"
 
 
 def library_fault(error: BaseException, rid: str) -> JumpforwardError:
@@ -79,33 +83,3 @@ class Refusal:
             self._answers_left -= 1
             return self._answers_left >= 0
         return self.error.blame == "grammar"
-
-
-def compile_outcome(job: CompileJob[T], kind: type[T], pool: CompilePool[T], limit: float,
-                    now: float) -> T | JumpforwardError | None:
-    """What has become of a compile: its result, why there is none, or None while it goes on.
-
-    The time limit counts from when a thread took it up. A job that waits for a thread has none, unless every thread
-    is lost to a compile that was given up. A job that is out of time is given up here.
-
-    Args:
-        kind: what a compile has to return; anything else is a failure. limit: seconds. now: on the monotonic clock.
-    """
-    if job.future.done():
-        try:
-            result = job.future.result()
-        except BaseException as error:  # whatever the compile raised, on its own thread
-            return own_error(error)
-        return result if isinstance(result, kind) else ConstraintError(
-            f"the backend has compiled it to {result!r}, which is no {kind.__name__}", where="constraint")
-    started = job.started
-    if now - (job.queued if started is None else started) <= limit or (started is None and not pool.exhausted):
-        return None
-    pool.abandon(job)
-    if started is None:
-        return GrammarTimeoutError(f"{pool.stuck} compiles that were given up still hold every thread",
-                                   where="constraint", fix="try again later, or start the engine anew"
-                                   ).blamed("machine")
-    return GrammarTimeoutError(f"compiling took longer than {limit:g} s", where="constraint",
-                               fix="simplify it, raise compile_timeout, or ask again later: it still runs"
-                               ).blamed("machine")

@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from shared_runtime.constrain.charset import EVERYTHING, NOTHING, CharSet
 from shared_runtime.constrain.regex_tree import render
-from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.errors import GrammarSyntaxError, UnsatisfiableConstraintError
 
 _TOKEN = re.compile(r"""
     (?P<skip> \s+ | \#[^\n]* )
@@ -27,6 +28,10 @@ _TOKEN = re.compile(r"""
 """, re.VERBOSE)
 _CHAR = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\(.)|(.)", re.DOTALL)
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+Needs: TypeAlias = "str | list[list[Needs]]"
+"""What a piece of a rule needs to be finished: a rule, or all of one of several lists of needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,18 @@ def gbnf_to_lark(source: str) -> str:
     Raises:
         GrammarSyntaxError: it does not parse, a rule has no definition or two, or there is no rule `root`; with its
             offset.
+        UnsatisfiableConstraintError: a rule can never be finished.
     """
+    reader = _read(source)
+    return "".join(f"{reader.name(rule)}: {body}\n" for rule, body in reader.bodies.items())
+
+
+def check_gbnf(source: str) -> None:
+    """Check a grammar. Raises as `gbnf_to_lark`."""
+    _read(source)
+
+
+def _read(source: str) -> _Reader:
     reader = _Reader(list(_tokens(source)))
     reader.read()
     if "root" not in reader.bodies:
@@ -50,7 +66,8 @@ def gbnf_to_lark(source: str) -> str:
     for name, offset in reader.used.items():
         if name not in reader.bodies:
             raise GrammarSyntaxError(f"the rule `{name}` is not defined", offset=offset)
-    return "".join(f"{reader.name(rule)}: {body}\n" for rule, body in reader.bodies.items())
+    reader.check_ends()
+    return reader
 
 
 def _tokens(source: str) -> Iterator[_Token]:
@@ -72,6 +89,7 @@ class _Reader:
     Attributes:
         bodies: per rule, its right side. used: per rule that is asked for, the offset where that first happens.
         numbers: per rule seen, its number: Lark does not take every name.
+        needs: per rule, what one text of it needs.
     """
 
     tokens: list[_Token]
@@ -79,6 +97,7 @@ class _Reader:
     bodies: dict[str, str] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    needs: dict[str, Needs] = field(default_factory=dict)
 
     def name(self, rule: str) -> str:
         """What a rule is called in Lark."""
@@ -91,7 +110,29 @@ class _Reader:
             self._take("define")
             if rule.text in self.bodies:
                 raise GrammarSyntaxError(f"the rule `{rule.text}` is defined twice", offset=rule.offset)
-            self.bodies[rule.text] = self._alternatives()
+            self.bodies[rule.text], self.needs[rule.text] = self._alternatives()
+
+    def check_ends(self) -> None:
+        """Look for rules that go on for ever, like `root ::= "a" root`: each of their texts needs another of them.
+
+        Raises:
+            UnsatisfiableConstraintError: there is one, and `root` leads to it.
+        """
+        ending: set[str] = set()
+        while found := {rule for rule, needs in self.needs.items() if rule not in ending and _met(needs, ending)}:
+            ending |= found
+        for rule in self._reached({"root"}, set()):
+            if rule in self._reached(set(_names(self.needs[rule])), ending):
+                raise UnsatisfiableConstraintError(
+                    f"the rule `{rule}` can never be finished: every way through it needs another `{rule}` or the like",
+                    where="ebnf", fix="give it an alternative without itself")
+
+    def _reached(self, first: set[str], without: set[str]) -> list[str]:
+        """The rules that `first` lead to, those among them, in the order of the source; not by way of `without`."""
+        reached = first - without
+        while more := {name for rule in reached for name in _names(self.needs[rule])} - reached - without:
+            reached |= more
+        return [rule for rule in self.needs if rule in reached]
 
     @property
     def _here(self) -> _Token:
@@ -105,20 +146,23 @@ class _Reader:
         self.at += 1
         return token
 
-    def _alternatives(self) -> str:
+    def _alternatives(self) -> tuple[str, Needs]:
         branches = [self._sequence()]
         while self._here.text == "|" and self._here.kind == "mark":
             self.at += 1
             branches.append(self._sequence())
-        return " | ".join(branches)
+        return " | ".join(text for text, _ in branches), [needs for _, needs in branches]
 
-    def _sequence(self) -> str:
-        parts = []
+    def _sequence(self) -> tuple[str, list[Needs]]:
+        parts: list[str] = []
+        needs: list[Needs] = []
         while (part := self._item()) is not None:
-            parts.append(part + self._repetition())
-        return " ".join(parts) or '""'
+            times, may_be_left_out = self._repetition()
+            parts.append(part[0] + times)
+            needs.append([[]] if may_be_left_out else part[1])
+        return " ".join(parts) or '""', needs
 
-    def _item(self) -> str | None:
+    def _item(self) -> tuple[str, Needs] | None:
         token = self._here
         if token.kind == "name" and self.tokens[self.at + 1].kind == "define":
             return None  # the next rule begins
@@ -128,31 +172,45 @@ class _Reader:
         match token.kind:
             case "name":
                 self.used.setdefault(token.text, token.offset)
-                return self.name(token.text)
+                return self.name(token.text), token.text
             case "text":
                 chars = [json.dumps(char) for char, _ in _characters(token)]
-                return chars[0] if len(chars) == 1 else f"({' '.join(chars)})" if chars else '""'
+                return (chars[0] if len(chars) == 1 else f"({' '.join(chars)})" if chars else '""'), [[]]
             case "set":
-                return _one_of(_set(token))
+                return _one_of(_set(token)), [[]]
             case _:
                 if token.text == ".":
-                    return _one_of(EVERYTHING)
-                inner = self._alternatives()
+                    return _one_of(EVERYTHING), [[]]
+                inner, needs = self._alternatives()
                 self._take("mark", ")")
-                return f"({inner})"
+                return f"({inner})", needs
 
-    def _repetition(self) -> str:
+    def _repetition(self) -> tuple[str, bool]:
+        """How often the item before may come, and whether it may be left out."""
         token = self._here
         if token.kind == "count":
             self.at += 1
             low, comma, high = token.text[1:-1].replace(" ", "").partition(",")
             if high and int(high) < int(low):
                 raise GrammarSyntaxError(f"{token.text}: the bounds are the wrong way round", offset=token.offset)
-            return f"{{{low}{comma}{high}}}"
+            return f"{{{low}{comma}{high}}}", int(low) == 0
         if token.kind == "mark" and token.text in "*+?":
             self.at += 1
-            return token.text
-        return ""
+            return token.text, token.text != "+"
+        return "", False
+
+
+def _met(needs: Needs, ending: set[str]) -> bool:
+    return needs in ending if isinstance(needs, str) else any(all(_met(need, ending) for need in way) for way in needs)
+
+
+def _names(needs: Needs) -> Iterator[str]:
+    if isinstance(needs, str):
+        yield needs
+    else:
+        for way in needs:
+            for need in way:
+                yield from _names(need)
 
 
 def _characters(token: _Token) -> Iterator[tuple[str, bool]]:

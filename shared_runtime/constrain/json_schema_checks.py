@@ -1,4 +1,4 @@
-"""Reading a JSON schema before a library does: syntax, the places inside, and what libraries are known to drop.
+"""Reading a JSON schema before a library does, and what libraries are known to stumble on in it.
 
 A grammar library may take a schema and leave a part of it out without saying so. What a schema asks for is a list
 of features here; each stage keeps, per backend, which of them its library drops.
@@ -9,29 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from shared_runtime.constrain.charset import CharSet
+from shared_runtime.constrain.finite_schema import finite_part
 from shared_runtime.constrain.json_schema_rules import check_schema
 from shared_runtime.constrain.json_schema_walk import Schema, subschemas
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import render, repeat
-from shared_runtime.constrain.spellable import Speller
+from shared_runtime.constrain.pattern_search import search_tree
+from shared_runtime.constrain.regex_overlap import overlap
+from shared_runtime.constrain.regex_tree import Node, concat
+from shared_runtime.constrain.tidy_schema import ASSERTIONS, kinds_of, tidy_schema
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.errors import ConstraintError, GrammarSyntaxError
 
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-_ANNOTATIONS = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description",
-                          "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _LENGTHS = frozenset({"minLength", "maxLength"})
-_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern", "format",
-                     "minLength", "maxLength", "minItems", "maxItems"})
-# What may stand in a JSON string as it is: no quotation mark, no backslash, no control character.
-_JSON_UNSAFE = CharSet.of([(0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C)])
-_FIXES_TEXT = frozenset({"pattern", "format", "enum", "const"})
-# One character of a JSON string, as it may be written: itself, or an escape that is no half of a surrogate pair.
-_JSON_CHARACTER = normalise(r'[^\x00-\x1f"\\]|\\["\\/bfnrt]'
-                            r'|\\u([0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})').tree
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,76 +36,154 @@ class Feature:
     path: str
 
 
-def read_schema(constraint: Constraint) -> Schema | bool:
-    """The schema of a `json_schema` or `json_object` constraint, as JSON values in the order of its text.
+AskedSchema = tuple[str, object]
+"""A schema as a library gets it to see, behind the place where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """What a library is given, and the schemas in it: what those ask for, it may drop."""
+
+    text: str
+    asked: tuple[AskedSchema, ...] = ()
+
+
+def read_schema(constraint: Constraint, where: str = "json_schema") -> Schema | bool:
+    """The schema of a `json_schema` or `json_object` constraint, tidied, in the order of its text.
+
+    Args:
+        where: its place, for errors.
 
     Raises:
         GrammarSyntaxError: not JSON (with its offset), or no schema (with the JSON pointer of the keyword).
+        UnsatisfiableConstraintError: no finite text fits it.
     """
     if constraint.kind == "json_object":
         return {"type": "object"}
     try:
-        schema: Schema | bool = json.loads(constraint.source)
+        schema: object = json.loads(constraint.source)
         check_schema(schema)
+        read = finite_part(tidy_schema(schema))
     except json.JSONDecodeError as error:
         raise GrammarSyntaxError(f"the schema is not JSON: {error.msg}", offset=error.pos,
-                                 where=f"json_schema, position {error.pos}") from None
+                                 where=f"{where}, position {error.pos}") from None
     except RecursionError:
-        raise GrammarSyntaxError("the schema is nested too deep", where="json_schema") from None
-    return schema
+        raise GrammarSyntaxError("the schema is nested too deep", where=where) from None
+    except ConstraintError as error:
+        error.where = where + (error.where or "").removeprefix("json_schema")
+        raise
+    assert isinstance(read, dict | bool)
+    return read
 
 
 def features(schema: object) -> Iterator[Feature]:
-    """What a schema asks for: each assertion keyword by its name, and the combinations that libraries stumble on."""
+    """What a schema asks for: each assertion keyword by its name, and the combinations that libraries stumble on.
+
+    Args:
+        schema: as `read_schema` gives it.
+    """
     for path, inner in subschemas(schema):
         for keyword in inner:
-            if keyword not in _ANNOTATIONS and inner[keyword] is not False:
+            if keyword in ASSERTIONS:
                 yield Feature(keyword, path)
-        for name in _combinations(inner):
-            yield Feature(name, path)
         if isinstance(inner.get("format"), str):
             yield Feature(f"format:{inner['format']}", path)
-    if _recursive(schema):
-        yield Feature("recursion", "")
+        for name in _combinations(inner):
+            yield Feature(name, path)
+
+
+def may_be_number(schema: object) -> bool:
+    """Whether a number may fit, as far as the schema's own words show; a reference may lead anywhere."""
+    if not isinstance(schema, dict):
+        return schema is True
+    if "enum" in schema or "const" in schema:
+        values = _list(schema, "enum") if "enum" in schema else [schema.get("const")]
+        return any("number" in kinds_of(value) for value in values)
+    return "type" not in schema or not {"number", "integer"}.isdisjoint(_types(schema))
 
 
 def _combinations(schema: Schema) -> Iterator[str]:
-    asserted = set(schema) - _ANNOTATIONS
-    if len(_list(schema, "allOf")) > 1 or ("allOf" in schema and asserted - {"allOf"}):
-        yield "allOf with more"
-    for key in ("anyOf", "oneOf"):
+    asserted = set(schema) & ASSERTIONS
+    for key in ("allOf", "anyOf", "oneOf", "$ref"):
         if key in schema and _loses_siblings(schema, key, asserted - {key}):
             yield f"{key} with more"
+    if len(_list(schema, "allOf")) > 1:
+        yield "allOf with more"
     if "oneOf" in schema and not _disjoint(_list(schema, "oneOf")):
         yield "overlapping oneOf"
-    if "$ref" in schema and asserted - {"$ref"}:
-        yield "$ref with more"
-    if ("enum" in schema or "const" in schema) and _loses_checks(schema, asserted - {"enum", "const"}):
+    listed = "enum" if "enum" in schema else "const"
+    if listed in schema and asserted - {listed}:
         yield "enum with more"
+    yield from _of_strings_and_numbers(schema, asserted)
+    yield from _of_objects(schema, asserted)
+
+
+def _of_strings_and_numbers(schema: Schema, asserted: set[str]) -> Iterator[str]:
     if "pattern" in schema and _LENGTHS & asserted:
         yield "pattern with length"
     if "format" in schema and (_LENGTHS | {"pattern"}) & asserted:
         yield "format with more"
-    if "multipleOf" in schema and schema.get("type") != "integer":
+    if "multipleOf" in schema and ("number" in _types(schema) or "type" not in schema):
         yield "multipleOf of a number"
-    if "type" not in schema and asserted & _BOUNDS:
-        yield "bounds without type"
-    if set(map(str, _list(schema, "required"))) - set(_map(schema, "properties")):
-        yield "required but undeclared"
-    if asserted <= {"type"} and (not asserted or {"object", "array"} & set(_types(schema))):
-        yield "free JSON"
+    if _excludes_near(schema):
+        yield "whole number excluded near the other bound"
+    if "multipleOf" in schema and _BOUNDS & asserted:
+        yield "multipleOf with bounds"
+
+
+def _excludes_near(schema: Schema) -> bool:
+    bounds: Mapping[str, Any] = {key: schema[key] for key in _BOUNDS & schema.keys()}
+    lows, highs = ([value for key, value in bounds.items() if end in key] for end in ("inimum", "aximum"))
+    return bool(lows and highs) and min(highs) - max(lows) < 1 and any(
+        float(value).is_integer() for key, value in bounds.items() if "exclusive" in key)
+
+
+def _of_objects(schema: Schema, asserted: set[str]) -> Iterator[str]:
+    patterned = "patternProperties" in schema
+    is_open = schema.get("additionalProperties", True) is not False
+    if patterned and is_open:
+        yield "patternProperties of an open object"
+    if patterned and _names_overlap(schema):
+        yield "overlapping patternProperties"
+    undeclared = set(map(str, _list(schema, "required"))) - set(_map(schema, "properties"))
+    if patterned and undeclared:
+        yield "required by a pattern"
+    if "propertyNames" in schema and (not is_open or {"properties", "required", "patternProperties"} & asserted):
+        yield "propertyNames with more"
+    if "minProperties" in schema and (is_open or patterned):
+        yield "minProperties of an open object"
+
+
+def _names_overlap(schema: Schema) -> bool:
+    """Whether two entries may describe one name: two patterns, or a pattern and a property."""
+    try:
+        patterns = [search_tree(pattern) for pattern in _map(schema, "patternProperties")]
+        names: list[Node] = [concat(CharSet.char(ord(char)) for char in name) for name in _map(schema, "properties")]
+        return any(overlap(*pair) for pair in combinations(patterns, 2)) or any(
+            overlap(name, pattern) for name in names for pattern in patterns)
+    except ConstraintError:
+        return True  # beyond the dialect, or too large to be compared
 
 
 def _loses_siblings(schema: Schema, key: str, others: set[str]) -> bool:
-    untyped = any(not isinstance(branch, dict) or not {"type", "enum", "const", "$ref"} & set(branch)
-                  for branch in _list(schema, key))
-    return bool(others - {"type"}) or ("type" in others and untyped)
+    """Whether something stands beside `key` that its branches do not say themselves."""
+    if others != {"type"} or key in ("allOf", "$ref"):
+        return bool(others)
+    return not all(isinstance(branch, dict) and (kinds := _kinds(branch)) and kinds <= _with_integer(schema)
+                   for branch in _list(schema, key))
 
 
-def _loses_checks(schema: Schema, others: set[str]) -> bool:
-    values = _list(schema, "enum") if "enum" in schema else [schema.get("const")]
-    types = _types(schema)
-    return bool(others - {"type"}) or ("type" in others and not all(_type_of(value) & set(types) for value in values))
+def _kinds(branch: Schema) -> set[str]:
+    """The types that a branch names by itself; none when it does not."""
+    if "enum" in branch or "const" in branch:
+        values = _list(branch, "enum") if "enum" in branch else [branch.get("const")]
+        return {next(iter(kinds_of(value))) for value in values}
+    return set(_types(branch))
+
+
+def _with_integer(schema: Schema) -> set[str]:
+    types = set(_types(schema))
+    return types | ({"integer"} if "number" in types else set())
 
 
 def _disjoint(branches: list[object]) -> bool:
@@ -123,34 +195,16 @@ def _disjoint(branches: list[object]) -> bool:
         if "enum" in branch or "const" in branch:
             listed = _list(branch, "enum") if "enum" in branch else [branch.get("const")]
             here = {json.dumps(value, sort_keys=True) for value in listed}
-            if any(_type_of(value) & seen for value in listed):
+            if any(kinds_of(value) & seen for value in listed):
                 return False
         else:
             here = set(_types(branch)) | ({"integer"} if "number" in _types(branch) else set())
-            if not here or any(_type_of(json.loads(value)) & here for value in seen - _TYPES):
+            if not here or any(kinds_of(json.loads(value)) & here for value in seen - _TYPES):
                 return False
         if here & seen:
             return False
         seen |= here
     return True
-
-
-def _type_of(value: object) -> set[str]:
-    match value:
-        case None:
-            return {"null"}
-        case bool():
-            return {"boolean"}
-        case int():
-            return {"integer", "number"}
-        case float():
-            return {"number", "integer"} if value.is_integer() else {"number"}
-        case str():
-            return {"string"}
-        case list():
-            return {"array"}
-        case _:
-            return {"object"}
 
 
 def _types(schema: Schema) -> list[str]:
@@ -166,50 +220,3 @@ def _list(schema: Schema, key: str) -> list[object]:
 def _map(schema: Schema, key: str) -> Mapping[str, object]:
     value = schema.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _recursive(schema: object) -> bool:
-    """Whether a reference leads to a schema that it stands inside of."""
-    places = dict(subschemas(schema))
-    edges = {path: {str(inner["$ref"]).removeprefix("#") for below, inner in places.items()
-                    if "$ref" in inner and (below == path or below.startswith(path + "/"))} for path in places}
-
-    def reaches(start: str) -> bool:
-        seen, stack = set[str](), list(edges[start])
-        while stack:
-            here = stack.pop()
-            if here == start:
-                return True
-            if here not in seen:
-                seen.add(here)
-                stack += edges.get(here, ())
-        return False
-
-    return any(reaches(path) for path in places)
-
-
-def with_plain_patterns(schema: object, speller: Speller) -> object:
-    """The schema with every `pattern` in normal form, anchored, and without what would need an escape in JSON.
-
-    For libraries that put a pattern between quotation marks as it is: `a"b` would end the string. A string that has a
-    length and no pattern gets one: under a length, xgrammar 0.2.9 lets control characters through, which no JSON
-    string may hold, and no escapes.
-
-    Raises:
-        ConstraintError: a pattern is not of the dialect, or only texts with such characters match it.
-    """
-    if isinstance(schema, list):
-        return [with_plain_patterns(item, speller) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: value if key in ("enum", "const", "default", "examples") else with_plain_patterns(value, speller)
-             for key, value in schema.items()}
-    if isinstance(schema.get("pattern"), str):
-        tree = speller.restrict(normalise(schema["pattern"]).tree, less=_JSON_UNSAFE)
-        plain["pattern"] = f"^({render(tree, negated_classes=False)})$"
-    elif schema.get("type") == "string" and _LENGTHS & schema.keys() and not _FIXES_TEXT & schema.keys():
-        bounds: list[Any] = [plain.pop("minLength", 0), plain.pop("maxLength", None)]
-        low, high = (None if bound is None else int(bound) for bound in bounds)
-        tree = speller.restrict(repeat(_JSON_CHARACTER, low or 0, high))
-        plain["pattern"] = f"^({render(tree, negated_classes=False)})$"
-    return plain

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from shared_runtime.constrain.json_schema_walk import Schema, subschemas
-from shared_runtime.errors import GrammarSyntaxError
+from shared_runtime.constrain.pattern_search import search_tree
+from shared_runtime.errors import ConstraintError, GrammarSyntaxError, UnsatisfiableConstraintError
 
 _TYPES = ("string", "number", "integer", "object", "array", "boolean", "null")
 _PAIRS = (("minLength", "maxLength", "string"), ("minItems", "maxItems", "array"),
@@ -22,6 +23,8 @@ def check_schema(schema: object) -> None:
 
     Raises:
         GrammarSyntaxError: it is none; `where` is the JSON pointer of the keyword.
+        UnsupportedConstraintError: a pattern is beyond the dialect of `docs/regex.md`.
+        UnsatisfiableConstraintError: bounds between which nothing lies, or a pattern that no text has.
         RecursionError: it is nested too deep to be read.
     """
     _require(_is_schema(schema), "", "a schema is an object, true or false", schema)
@@ -88,10 +91,40 @@ def _check(schema: Schema, path: str) -> None:
             if keyword in schema:
                 _require(holds(schema[keyword]), f"{path}/{keyword}", message, schema[keyword])
     values: dict[str, Any] = schema
+    _check_patterns(values, path)
     for low, high, kind in _PAIRS:  # without a type, or with several, a value of another type may still do
         if values.get("type") == kind and values.get(low, -math.inf) > values.get(high, math.inf):
             raise GrammarSyntaxError(f"{values[low]} is above {high} {values[high]}: no {kind} is both",
                                      where=f"json_schema{path}/{low}")
+    _check_range(values, path)
+
+
+def _check_patterns(values: dict[str, Any], path: str) -> None:
+    patterns = {f"patternProperties/{pattern}": pattern for pattern in values.get("patternProperties", ())}
+    patterns |= {"pattern": values["pattern"]} if "pattern" in values else {}
+    for at, pattern in patterns.items():
+        try:
+            search_tree(pattern)
+        except ConstraintError as error:
+            error.where = f"json_schema{path}/{at}, {error.where or 'the whole of it'}"
+            raise
+
+
+def _check_range(values: dict[str, Any], path: str) -> None:
+    """Bounds of a number, exclusive ones too, between which none lies."""
+    lows = [(values[key], key) for key in ("minimum", "exclusiveMinimum") if key in values]
+    highs = [(values[key], key) for key in ("maximum", "exclusiveMaximum") if key in values]
+    if values.get("type") not in ("number", "integer") or not lows or not highs:
+        return
+    (low, above), (high, below) = max(lows), min(highs, key=lambda end: (end[0], end[1] == "maximum"))
+    shut = {above, below} == {"minimum", "maximum"}
+    if values["type"] == "integer":
+        low, high = (math.ceil(low) if above == "minimum" else math.floor(low) + 1,
+                     math.floor(high) if below == "maximum" else math.ceil(high) - 1)
+        shut = True
+    if low > high or (low == high and not shut):
+        raise UnsatisfiableConstraintError(f"no {values['type']} lies between {above} {values[above]} and {below} "
+                                           f"{values[below]}", where=f"json_schema{path}/{above}")
 
 
 def _follow(schema: object, path: str, root: object) -> None:
@@ -106,13 +139,14 @@ def _follow(schema: object, path: str, root: object) -> None:
             raise GrammarSyntaxError(f"{ref!r} is not in this schema, and nothing is fetched", where=where,
                                      fix="put it under $defs and refer to '#/$defs/...'")
         seen.append(ref)
-        schema = _resolve(unquote(ref[1:]), root)
+        schema = resolve(ref, root)
         if not _is_schema(schema):
             raise GrammarSyntaxError(f"{ref!r} leads to no schema", where=where)
 
 
-def _resolve(place: str, root: object) -> object:
-    """What a JSON pointer or an anchor names; None when it names nothing."""
+def resolve(ref: str, root: object) -> object:
+    """What a reference inside this schema (`#`, a JSON pointer or an anchor behind it) names; None for nothing."""
+    place = unquote(ref.removeprefix("#"))
     if place and not place.startswith("/"):
         return next((inner for _, inner in subschemas(root) if inner.get("$anchor") == place), None)
     found: Any = root

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 Schema = dict[str, object]
 
@@ -27,3 +27,18 @@ def subschemas(schema: object, path: str = "") -> Iterator[tuple[str, Schema]]:
                 yield from subschemas(inner, f"{path}/{key}/{index}")
     for key in _SINGLE:
         yield from subschemas(schema.get(key), f"{path}/{key}")
+
+
+def map_subschemas(schema: Schema, change: Callable[[object], object]) -> Schema:
+    """A copy of one object schema with `change` applied to each schema that stands directly in it."""
+    changed: Schema = {}
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, dict):
+            changed[key] = {name: change(inner) for name, inner in value.items()}
+        elif key in _LISTS and isinstance(value, list):
+            changed[key] = [change(inner) for inner in value]
+        elif key in _SINGLE:
+            changed[key] = change(value)
+        else:
+            changed[key] = value
+    return changed

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from shared_runtime.constrain.json_schema_checks import features, read_schema
-from shared_runtime.constrain.structural_tag import read_structural_tag
-from shared_runtime.constraint import Constraint
+from shared_runtime.constrain.json_schema_checks import AskedSchema, features
 from shared_runtime.errors import UnsupportedConstraintError
 
 
@@ -20,7 +19,8 @@ class Deviation:
     Attributes:
         feature: of a schema (see `json_schema_checks`), "" for what no schema shows.
         effect: what comes out. refuse: there is no useful answer at all, so it is refused without `strict`, too.
-        schema, accepts: a reproducer, JSON text: the library lets `accepts` through, which `schema` forbids.
+        schema, accepts, refuses: a reproducer, JSON text: the library lets `accepts` through, which `schema` forbids,
+            or keeps out `refuses`, which it allows.
     """
 
     id: str
@@ -32,6 +32,7 @@ class Deviation:
     refuse: bool = False
     schema: str = ""
     accepts: str = ""
+    refuses: str = ""
 
 
 @cache
@@ -40,28 +41,18 @@ def read_deviations(path: Path) -> tuple[Deviation, ...]:
     return tuple(Deviation(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8"))["deviation"])
 
 
-def warnings_of(path: Path, backend: str, constraint: Constraint, *, strict: bool) -> tuple[str, ...]:
-    """What the backend's library will leave out of this constraint, one text each.
+def warnings_of(path: Path, backend: str, asked: Iterable[AskedSchema], *, strict: bool) -> tuple[str, ...]:
+    """What the backend's library will get wrong of these schemas, one text each.
 
     Args:
-        path: the list. backend: whose library. constraint: what is to be compiled. strict: refuse, do not warn.
+        path: the list. backend: whose library. strict: refuse, do not warn.
 
     Raises:
-        ConstraintError: it leaves something out and `strict` is set, or nothing useful would be left; or the
-            schema cannot be read.
+        UnsupportedConstraintError: it gets something wrong and `strict` is set, or nothing useful would be left.
     """
-    match constraint.kind:
-        case "json_schema":
-            schemas = [("json_schema", read_schema(constraint))]
-        case "structural_tag":
-            tag = read_structural_tag(constraint.source)
-            schemas = [(f"structural_tag.structures[{index}].schema", read_schema(Constraint.json_schema(one.schema)))
-                       for index, one in enumerate(tag.structures)]
-        case _:
-            return ()
     known = {entry.feature: entry for entry in read_deviations(path) if entry.backend == backend and entry.feature}
     found: dict[str, str] = {}
-    for where, schema in schemas:
+    for where, schema in asked:
         for feature in features(schema):
             entry = known.get(feature.name)
             if entry is None:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from torch import Tensor
 
 from shared_runtime.constrain.bitmask import pack_bits
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton, spell_in_utf8
-from shared_runtime.constrain.char_fsm import make_deterministic_fsm
+from shared_runtime.constrain.byte_automaton import ByteAutomaton
 from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.factoring import factored
+from shared_runtime.constrain.index_plan import IndexPlanner
 from shared_runtime.constrain.regex_dialect import normalise
 from shared_runtime.constrain.regex_index import END, Guide, make_guide, make_index, make_vocabulary, schema_regex
-from shared_runtime.constrain.regex_tree import Node, render
+from shared_runtime.constrain.regex_tree import render
 from shared_runtime.constrain.spellable import Speller
-from shared_runtime.errors import ConstraintError, GrammarTimeoutError
+from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
 
-MAX_PAIRS = 20_000_000
-"""Most (state, allowed token) pairs of an index: `.{0,200}` has 10 million and takes 2 s, `.{0,2000}` would take 20 s
-and 2.4 GB."""
 _BYTES_PER_PAIR = 24
 
 
@@ -32,17 +29,18 @@ class OutlinesIndex:
 
     Attributes:
         index: the library's. end_id: the id of `END` in it, one past the vocabulary's width.
-        pairs: at most so many (state, token) pairs are in the index.
+        pairs: at most so many (state, token) pairs are in the index. dfa: the pattern as our own automaton.
     """
 
     index: object
     end_id: int
     pairs: int
+    dfa: ByteAutomaton
 
     @property
     def nbytes(self) -> int:
         """An estimate: the library does not say how large an index is."""
-        return _BYTES_PER_PAIR * self.pairs
+        return _BYTES_PER_PAIR * self.pairs + self.dfa.table.nbytes
 
     def guide(self) -> Guide:
         """A position at the start."""
@@ -73,6 +71,7 @@ class IndexBuilder:
         self._tokens = replace(context.vocabulary, fingerprint="", token_bytes=tuple(
             b"" if first in text else text for text in context.vocabulary.token_bytes))
         self._speller = Speller(self._tokens)
+        self._planner = IndexPlanner(self._tokens)
         self._lock = threading.Lock()
         self._made: object | None = None
 
@@ -83,16 +82,14 @@ class IndexBuilder:
             ConstraintError: the pattern is not of the dialect, cannot be spelled, or is too large.
         """
         try:
-            tree = self._speller.restrict(normalise(pattern).tree)
-            dfa = self._automaton(tree)
+            tree = self._speller.restrict(factored(normalise(pattern).tree))
+            plan = self._planner.plan(tree, Budget(self._context.limits, self._context.progress))
+            regex = render(tree)
         except RecursionError:
             raise ConstraintError("the pattern is nested too deep", where="constraint",
                                   fix="take out groups") from None
-        pairs = self._pairs(dfa)
-        if pairs > MAX_PAIRS:
-            raise GrammarTimeoutError(f"the index would have up to {pairs:,} entries, and its build cannot be stopped",
-                                      where="constraint", fix="lower the counts in {n,m}, or use --backend xgrammar")
-        return OutlinesIndex(make_index(render(tree), self._vocabulary()), self._tokens.width, pairs)
+        vocabulary = self._vocabulary() if plan.needed is None else make_vocabulary(self._tokens, plan.needed)
+        return OutlinesIndex(make_index(regex, vocabulary), self._tokens.width, plan.pairs, plan.automaton)
 
     def build_for_schema(self, source: str) -> OutlinesIndex:
         """The index of a JSON schema.
@@ -103,22 +100,8 @@ class IndexBuilder:
         return self.build(schema_regex(source, self._context.options.whitespace))
 
     def _vocabulary(self) -> object:
-        """The vocabulary as the library wants it; made once, whichever thread asks first."""
+        """The whole vocabulary as the library wants it; made once, whichever thread asks first."""
         with self._lock:
             if self._made is None:
                 self._made = make_vocabulary(self._tokens)
             return self._made
-
-    def _automaton(self, tree: Node) -> ByteAutomaton:
-        budget = Budget(self._context.limits, self._context.progress)
-        fsm = make_deterministic_fsm(tree, budget)
-        return spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, budget)
-
-    @cached_property
-    def _tokens_by_first_byte(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        firsts = [text[0] for text in self._tokens.token_bytes if text]
-        return np.bincount(np.array(firsts, dtype=np.int64), minlength=256)
-
-    def _pairs(self, dfa: ByteAutomaton) -> int:
-        """No more (state, allowed token) pairs than this: a token is counted by its first byte."""
-        return int(((dfa.table != DEAD) @ self._tokens_by_first_byte).sum())

@@ -13,8 +13,11 @@ def think_end_id(tokenizer: Tokenizer, token: str) -> int:
     """The id of `token`, a token's printed name or text.
 
     Raises:
-        ConfigError: it is not exactly one id (the message shows its ids), or it ends the whole answer.
+        ConfigError: it is no text, or not exactly one id (the message shows its ids), or it ends the whole answer.
     """
+    if not isinstance(token, str):
+        raise ConfigError(f"must be a token's printed name, not {token!r}", where="think_end",
+                          fix="give the text that the token is written as, such as </think>")
     try:
         ids = tokenizer.encode(token)
     except JumpforwardError as error:

@@ -71,6 +71,13 @@ def normalise(pattern: str, *, avoid: frozenset[int] = frozenset()) -> Normalise
             name; `offset` points at it.
         UnsatisfiableConstraintError: no text matches.
     """
+    tree = read_tree(PatternReader(pattern, CharSet.of((code, code) for code in avoid)))
+    return NormalisedRegex(pattern, tree, render(tree))
+
+
+def read_tree(reader: PatternReader) -> Node:
+    """The language of a reader's pattern, after the checks that belong to every pattern. Raises as `normalise`."""
+    pattern = reader.pattern
     if len(pattern) > MAX_PATTERN:
         raise GrammarSyntaxError(f"the pattern has {len(pattern)} characters, and {MAX_PATTERN} are the most",
                                  where="regex", fix="shorten it")
@@ -78,7 +85,6 @@ def normalise(pattern: str, *, avoid: frozenset[int] = frozenset()) -> Normalise
     if wide > _MAX_WIDE_FOLDED:
         raise GrammarSyntaxError(f"{wide} ranges past U+FFFF under (?i), and {_MAX_WIDE_FOLDED} are the most",
                                  where="regex", fix="take some out, or the flag")
-    reader = PatternReader(pattern, CharSet.of((code, code) for code in avoid))
     try:
         tree = reader.read()
     except Malformed:
@@ -87,7 +93,7 @@ def normalise(pattern: str, *, avoid: frozenset[int] = frozenset()) -> Normalise
     _ask_python(pattern)
     if tree == NOTHING:
         raise _unsatisfiable(pattern, reader.first_empty or 0)
-    return NormalisedRegex(pattern, tree, render(tree))
+    return tree
 
 
 def escape_choice(choices: Sequence[str]) -> str:

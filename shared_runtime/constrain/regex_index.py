@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Protocol, cast
 
-from shared_runtime.constrain.regular_schema import regular_schema
-from shared_runtime.constrain.whitespace import BLANKS
+import numpy as np
+from numpy.typing import NDArray
+
+from shared_runtime.constrain import schema_regex as regular
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import Whitespace
 from shared_runtime.vocabulary import Vocabulary
@@ -15,7 +16,7 @@ END = "\U0004fffe"
 """Stands behind every text in the language of an index, as a token of its own that means the stop set.
 
 outlines-core 0.2.14 loses texts without it: `[0-9]+(\\.[0-9]+)?` never gives 1.5, `abc|abcd` never abcd. With it no
-text is the beginning of another, so nothing can be cut. Tokens that could begin it are not given to the library."""
+text is the beginning of another, so nothing can be cut."""
 
 
 class Guide(Protocol):
@@ -41,16 +42,28 @@ def make_guide(index: object) -> Guide:
     return cast(Guide, outlines_core.Guide(index))
 
 
-def make_vocabulary(vocabulary: Vocabulary) -> object:
-    """The vocabulary in the library's own form, with `END` under the first id that is free."""
+def spelled_ids(vocabulary: Vocabulary, needed: NDArray[np.bool_] | None = None) -> dict[bytes, list[int]]:
+    """What the library's vocabulary is made of: per text the ids that spell it, `END` under the first id that is free.
+
+    Args:
+        vocabulary: the model's. Tokens that could begin `END` are left out: only its own token may lead into it.
+        needed: [width] bool, leave out the others; None: all.
+    """
+    hidden = vocabulary.control_ids | vocabulary.stop_ids
+    ids = range(len(vocabulary)) if needed is None else np.flatnonzero(needed).tolist()
+    spelled: dict[bytes, list[int]] = {END.encode(): [vocabulary.width]}
+    for token_id in ids:
+        text = vocabulary.token_bytes[token_id]
+        if text and token_id not in hidden and END.encode()[0] not in text:
+            spelled.setdefault(text, []).append(token_id)
+    return spelled
+
+
+def make_vocabulary(vocabulary: Vocabulary, needed: NDArray[np.bool_] | None = None) -> object:
+    """The vocabulary, or the part of it that is needed, in the library's own form."""
     import outlines_core
 
-    hidden = vocabulary.control_ids | vocabulary.stop_ids
-    spelled: dict[bytes, list[int]] = {END.encode(): [vocabulary.width]}
-    for token_id, text in enumerate(vocabulary.token_bytes):
-        if text and token_id not in hidden:
-            spelled.setdefault(text, []).append(token_id)
-    return outlines_core.Vocabulary(vocabulary.width + 1, spelled)
+    return outlines_core.Vocabulary(vocabulary.width + 1, spelled_ids(vocabulary, needed))
 
 
 def make_index(regex: str, vocabulary: object) -> object:
@@ -68,21 +81,20 @@ def make_index(regex: str, vocabulary: object) -> object:
 
 
 def schema_regex(source: str, whitespace: Whitespace) -> str:
-    """The regex of a JSON schema. The library has one pattern for all blanks; given a mark, it shows where they go.
+    """The regex of a JSON schema.
 
     Raises:
-        ConstraintError: the schema is none, or needs what a regex or the library cannot hold.
+        ConstraintError: the schema is none, or needs what a regex or the library cannot hold, or is too large.
     """
+    return regular.schema_regex(source, whitespace, _by_outlines_core,
+                                library_depth="outlines-core would cut it off after 3 levels")
+
+
+def _by_outlines_core(schema: str, blank: str) -> str:
     from outlines_core import json_schema
 
-    plain = json.dumps(regular_schema(source, library_depth="outlines-core would cut it off after 3 levels"),
-                       ensure_ascii=False)
-    mark = next(chr(code) for code in range(0xFDD0, 0xFDF0) if chr(code) not in plain)
     try:
-        regex = str(json_schema.build_regex_from_schema(plain, mark))
+        return str(json_schema.build_regex_from_schema(schema, blank))
     except (ValueError, TypeError) as error:
         raise ConstraintError(f"outlines-core refuses the schema: {str(error).splitlines()[0]}",
                               where="json_schema") from None
-    if whitespace == "any":
-        return regex.replace(mark, BLANKS)
-    return regex.replace("," + mark, ", ").replace(":" + mark, ": ").replace(mark, "")

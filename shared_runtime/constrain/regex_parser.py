@@ -63,11 +63,13 @@ class PatternReader:
     Args:
         pattern: the pattern as the user wrote it.
         avoid: characters that no text may contain; classes lose them.
+        edges: what an anchor at the start, and one at the end, leave in the tree.
     """
 
-    def __init__(self, pattern: str, avoid: CharSet = NOTHING) -> None:
+    def __init__(self, pattern: str, avoid: CharSet = NOTHING, edges: tuple[Node, Node] = (EMPTY, EMPTY)) -> None:
         self.pattern = pattern
         self.avoid = avoid
+        self._edges = edges
         self.first_empty: int | None = None
         self._at = 0
 
@@ -196,7 +198,7 @@ class PatternReader:
                 return self._start_anchor(start, at_start)
             case "$":
                 self._at += 1
-                return _Piece(EMPTY, zero_width=True, ends=(start,), repeatable=False)
+                return self._end_anchor(start)
             case ".":
                 self._at += 1
                 return _Piece(self._allowed(EVERYTHING if flags.dot_all else NOT_NEWLINE, start))
@@ -207,7 +209,10 @@ class PatternReader:
     def _start_anchor(self, offset: int, at_start: bool) -> _Piece:
         if not at_start:
             raise self._inner_anchor(offset)
-        return _Piece(EMPTY, zero_width=True, starts=(offset,), repeatable=False)
+        return _Piece(self._edges[0], zero_width=True, starts=(offset,), repeatable=False)
+
+    def _end_anchor(self, offset: int) -> _Piece:
+        return _Piece(self._edges[1], zero_width=True, ends=(offset,), repeatable=False)
 
     def _literal(self, code_point: int, offset: int, flags: Flags) -> _Piece:
         if is_surrogate(code_point):
@@ -241,7 +246,7 @@ class PatternReader:
         if pair == "\\A":
             return self._start_anchor(start, at_start)
         if pair in ("\\Z", "\\z"):
-            return _Piece(EMPTY, zero_width=True, ends=(start,), repeatable=False)
+            return self._end_anchor(start)
         if (octal := _OCTAL.match(self.pattern, start)) is not None:
             self._at = octal.end()
             return self._literal(int(octal[0][1:], 8), start, flags)

@@ -1,24 +1,21 @@
-"""The leaves of a JSON schema as a regex can hold them: strings, constants, and how JSON writes both."""
+"""The leaves of a JSON schema as regexes: strings, integers, constants, names, and how JSON writes them."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
+from fractions import Fraction
 
-from shared_runtime.constrain.charset import CharSet
+from shared_runtime.constrain.charset import NOTHING, CharSet
+from shared_runtime.constrain.factoring import factored
+from shared_runtime.constrain.integer_range import integer_range
+from shared_runtime.constrain.json_text import any_text_but, json_text
+from shared_runtime.constrain.pattern_search import search_tree
 from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import (
-    Alternate,
-    Concat,
-    Empty,
-    Node,
-    Repeat,
-    alternate,
-    concat,
-    render,
-    repeat,
-)
+from shared_runtime.constrain.regex_tree import Node, alternate, concat, repeat
+from shared_runtime.constrain.schema_formats import FORMATS
+from shared_runtime.constrain.whitespace import Layout
 from shared_runtime.errors import (
     GrammarSyntaxError,
     JumpforwardError,
@@ -29,39 +26,23 @@ from shared_runtime.errors import (
 Schema = dict[str, object]
 
 MAX_LISTED = 1_000
+MAX_DIGITS = 100
 
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+\-]([01][0-9]|2[0-3]):[0-5][0-9])"
-_YEAR = r"([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # there is no year 0
-_DATE = (_YEAR + r"-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-         r"|02-(0[1-9]|1[0-9]|2[0-8]))")
-_LABEL = r"[a-z0-9]([a-z0-9\-]{0,61}[a-z0-9])?"
-_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-FORMATS: Mapping[str, str] = {
-    "date": _DATE, "time": _TIME, "date-time": f"{_DATE}T{_TIME}", "ipv4": rf"({_BYTE}\.){{3}}{_BYTE}",
-    "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-    "email": rf"[a-z0-9!#$%&'*+/=?\^_`{{|}}~\-]+(\.[a-z0-9!#$%&'*+/=?\^_`{{|}}~\-]+)*@({_LABEL}\.)+{_LABEL}",
-    "uri": r"(https?|ftp)://[A-Za-z0-9.\-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@\-]*)*"
-           r"(\?[A-Za-z0-9._~!$&'()*+,;=:@/?\-]*)?(#[A-Za-z0-9._~!$&'()*+,;=:@/?\-]*)?",
-}
-"""Formats as regexes whose every text is of that format, within a JSON string (29 February is left out)."""
+CHARACTER = normalise(r'[^\x00-\x1f"\\]|\\(["\\/bfnrt]|u00[01][0-9a-fA-F])').tree
+"""A character of a JSON string: itself, or an escape where it needs one. Other `\\u` escapes only respell."""
 
 
-def string_schema(own: Schema, at: str) -> Schema:
-    """A string by lengths or by pattern; a format becomes its pattern. `own` are the keywords of place `at`.
-
-    A pattern is taken as one for the whole string, which is narrower than the standard's "somewhere in it".
+def string_tree(own: Schema, at: str) -> Node:
+    """A string by lengths, pattern or format. `own` are the keywords of place `at`.
 
     Raises:
         UnsupportedConstraintError: pattern with lengths, an unknown format, a construct outside the regex dialect.
-        GrammarSyntaxError: a value of the wrong type.
+        GrammarSyntaxError: a value of the wrong type. UnsatisfiableConstraintError: no string fits.
     """
     low, high = bounds(own, "minLength", "maxLength", at)
-    limits: Schema = {"minLength": low}
-    if high is not None:
-        limits["maxLength"] = high
     text = own.get("pattern", own.get("format"))
     if text is None:
-        return {"type": "string"} | limits
+        return quoted(repeat(CHARACTER, low, high))
     if own.keys() & {"minLength", "maxLength"} or {"pattern", "format"} <= own.keys():
         raise unsupported(" with ".join(sorted(own)), at)
     if not isinstance(text, str):
@@ -70,89 +51,97 @@ def string_schema(own: Schema, at: str) -> Schema:
         raise UnsupportedConstraintError(f"the format {short(text)} is not known", where=at,
                                          fix=f"use one of {', '.join(sorted(FORMATS))}, or a pattern")
     try:
-        tree = normalise(FORMATS[text] if "format" in own else text).tree
+        tree = normalise(FORMATS[text]).tree if "format" in own else search_tree(text)
+        return quoted(factored(json_text(tree)))
     except JumpforwardError as error:
         error.message = f"pattern of {at}: {error.message}"
         error.args = (str(error),)
         raise
-    return {"type": "string", "pattern": f"^({render(_json_text(tree))})$"}
 
 
-def integer_schema(own: Schema, at: str) -> Schema:
-    """An integer; between two bounds the values are listed, at most `MAX_LISTED` of them.
+def integer_tree(own: Schema, at: str) -> Node:
+    """An integer between bounds; with `multipleOf` the values are listed, at most `MAX_LISTED` of them.
 
     Raises:
-        UnsupportedConstraintError: too many values, or no bound on one side. GrammarSyntaxError: no number.
-        UnsatisfiableConstraintError: no integer fits.
+        UnsupportedConstraintError: too many multiples, or a bound of more than `MAX_DIGITS` digits.
+        GrammarSyntaxError: no number. UnsatisfiableConstraintError: no integer fits.
     """
-    if not own:
-        return {"type": "integer"}
     for word, value in own.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 2**53:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise GrammarSyntaxError(f"{word} is a number, not {short(value)}", where=at)
-    numbers = {word: float(str(value)) for word, value in own.items()}
-    low = max(math.ceil(numbers.get("minimum", -2**60)), math.floor(numbers.get("exclusiveMinimum", -2**60)) + 1)
-    high = min(math.floor(numbers.get("maximum", 2**60)), math.ceil(numbers.get("exclusiveMaximum", 2**60)) - 1)
-    if high - low >= MAX_LISTED:
+        if abs(value) >= 10**MAX_DIGITS:
+            raise unsupported(f"{word} with more than {MAX_DIGITS} digits", at)
+    numbers = {word: Fraction(str(value)) for word, value in own.items()}
+    lows = [math.ceil(numbers[word]) for word in ("minimum",) if word in numbers]
+    lows += [math.floor(numbers[word]) + 1 for word in ("exclusiveMinimum",) if word in numbers]
+    highs = [math.floor(numbers[word]) for word in ("maximum",) if word in numbers]
+    highs += [math.ceil(numbers[word]) - 1 for word in ("exclusiveMaximum",) if word in numbers]
+    low, high = max(lows, default=None), min(highs, default=None)
+    step = numbers.get("multipleOf", Fraction(1)).numerator  # an integer is a multiple of p/q where it is one of p
+    if step <= 0:
+        raise GrammarSyntaxError("multipleOf is a number above 0", where=at)
+    if step == 1:
+        tree = integer_range(low, high)
+    elif low is None or high is None or (high - low) // step >= MAX_LISTED:
         raise unsupported(f"{', '.join(sorted(own))} with more than {MAX_LISTED} integers between the bounds", at)
-    step = numbers.get("multipleOf", 1)
-    values = [value for value in range(low, high + 1) if step > 0 and value % step == 0]
-    if not values:
+    else:
+        tree = literal_tree(map(str, range(low + -low % step, high + 1, step)))
+    if tree == NOTHING:
         raise UnsatisfiableConstraintError(f"no integer fits {', '.join(sorted(own))}", where=at)
-    return {"enum": values}
+    return tree
 
 
-def literal_schema(values: object, types: set[str], at: str) -> Schema:
-    """Those of the enumerated `values` that are of one of `types` (empty: of any).
+def literal_tree(texts: Iterable[str]) -> Node:
+    """Any of the texts, as they stand; common beginnings and ends are written once."""
+    return factored(alternate(concat(CharSet.char(ord(char)) for char in text) for text in texts))
+
+
+def constants_tree(values: Iterable[object], layout: Layout, at: str) -> Node:
+    """Any of the JSON values. A whole number that is written 1.0 may come as 1, too: to JSON Schema they are equal.
 
     Raises:
-        UnsatisfiableConstraintError: none is left. UnsupportedConstraintError: one that the library would change.
+        UnsupportedConstraintError: an infinity, which is no JSON.
     """
-    if not isinstance(values, list):
-        raise GrammarSyntaxError("enum is a list of values", where=at)
-    kept = [value for value in values if not types or kind_of(value) in types or
-            (kind_of(value) == "integer" and "number" in types)]
-    if not kept:
-        raise UnsatisfiableConstraintError("no value is left in the enumeration", where=at)
-    for value in kept:
-        _check_literal(value, at)
-    return {"enum": kept}
+    return factored(alternate(_constant(value, layout, at) for value in values))
 
 
-def _check_literal(value: object, at: str) -> None:
-    """Refuse what the library writes as another value: large integers, infinities, keys that need an escape."""
+def _constant(value: object, layout: Layout, at: str) -> Node:
     match value:
         case dict():
-            for key, inner in value.items():
-                if inside_quotes(key) != key:
-                    raise unsupported(f"the key {short(key)} in a constant", at)
-                _check_literal(inner, at)
+            pairs = [concat([key_tree(name), layout.colon, _constant(inner, layout, at)])
+                     for name, inner in value.items()]
+            return in_brackets("{}", pairs, layout)
         case list():
-            for inner in value:
-                _check_literal(inner, at)
-        case bool() | None | str():
-            return
-        case int() | float():
-            if not abs(value) <= 2**53:
-                raise unsupported(f"the number {value} in a constant", at)
+            return in_brackets("[]", [_constant(inner, layout, at) for inner in value], layout)
+        case float() if not math.isfinite(value):
+            raise unsupported(f"the number {value} in a constant", at)
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return literal_tree([json.dumps(value), str(int(value))])
+        case _:
+            return literal_tree([json.dumps(value, ensure_ascii=False)])
 
 
-def _json_text(node: Node) -> Node:
-    """The language inside a JSON string: quotes, backslashes and control characters as escapes."""
-    match node:
-        case Empty():
-            return node
-        case CharSet():
-            escaped = [code for code in (*range(0x20), 0x22, 0x5C) if code in node]
-            plain = node - CharSet.of((code, code) for code in escaped)
-            return alternate([plain, *(concat(CharSet.char(ord(char)) for char in inside_quotes(chr(code)))
-                                       for code in escaped)])
-        case Concat(parts):
-            return concat(map(_json_text, parts))
-        case Alternate(branches):
-            return alternate(map(_json_text, branches))
-        case Repeat(item, low, high):
-            return repeat(_json_text(item), low, high)
+def in_brackets(brackets: str, items: Iterable[Node], layout: Layout) -> Node:
+    """Items one behind the other, in a pair of brackets."""
+    opening, closing = map(literal_tree, brackets)
+    listed = [part for item in items for part in (layout.comma, item)][1:]
+    return concat([opening, layout.pad, *listed, *([layout.pad] if listed else []), closing])
+
+
+def key_tree(name: str) -> Node:
+    """A property's name in its one usual spelling."""
+    return literal_tree([json.dumps(name, ensure_ascii=False)])
+
+
+def other_keys(names: Iterable[str]) -> Node:
+    """Every property name, in its one usual spelling, but `names`."""
+    return quoted(factored(json_text(any_text_but(names))))
+
+
+def quoted(inner: Node) -> Node:
+    """Between quotation marks."""
+    quote = CharSet.char(ord('"'))
+    return concat([quote, inner, quote])
 
 
 def bounds(own: Schema, low: str, high: str, at: str) -> tuple[int, int | None]:
@@ -161,14 +150,16 @@ def bounds(own: Schema, low: str, high: str, at: str) -> tuple[int, int | None]:
     Raises:
         GrammarSyntaxError: one is no count. UnsatisfiableConstraintError: they contradict each other.
     """
-    least, most = own.get(low, 0), own.get(high)
-    for word, value in ((low, least), (high, most)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+    found: list[int | None] = []
+    for word, value in ((low, own.get(low, 0)), (high, own.get(high))):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0
+                                  or value % 1):
             raise GrammarSyntaxError(f"{word} is a count, not {short(value)}", where=at)
-    assert isinstance(least, int)
-    if isinstance(most, int) and least > most:
+        found.append(None if value is None else int(value))
+    least, most = found[0] or 0, found[1]
+    if most is not None and least > most:
         raise UnsatisfiableConstraintError(f"{low} {least} is more than {high} {most}", where=at)
-    return least, most if isinstance(most, int) else None
+    return least, most
 
 
 def kind_of(value: object) -> str:
@@ -194,11 +185,6 @@ def unsupported(what: str, at: str) -> UnsupportedConstraintError:
     """The refusal of a construct at a place of the schema."""
     return UnsupportedConstraintError(f"{what} cannot be held by a regex here, and is not dropped", where=at,
                                       fix="take it out of the schema, or use --stage 4 with a grammar backend")
-
-
-def inside_quotes(text: str) -> str:
-    """A text as it stands between the quotes of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def short(value: object) -> str:

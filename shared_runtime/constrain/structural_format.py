@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from shared_runtime.constraint import Constraint
+from shared_runtime.constrain.structural_tag import StructuralTag, make_tag, read_structural_tag
 from shared_runtime.errors import GrammarSyntaxError
 
 
-def in_structures_form(constraint: Constraint) -> Constraint | None:
-    """The same tags in the `structures` + `triggers` form; None when that form cannot say it.
+def read_either_form(source: str) -> StructuralTag | None:
+    """Tags of either form; None when the `structures` form cannot say what the `format` form does.
 
     Raises:
-        GrammarSyntaxError: not JSON, or both forms at once.
+        GrammarSyntaxError: not JSON, both forms at once, or what `read_structural_tag` refuses.
     """
-    data = _read(constraint.source)
+    data = _read(source)
     if "format" not in data:
-        return constraint
+        return read_structural_tag(source)
     if {"structures", "triggers"} & data.keys():
         raise GrammarSyntaxError("`format` and `structures` are two forms of the same thing", where="structural_tag",
                                  fix="give one of them")
@@ -26,28 +26,41 @@ def in_structures_form(constraint: Constraint) -> Constraint | None:
         return None
     if form.get("at_least_one") or form.get("stop_after_first") or form.get("excludes"):
         return None
-    structures = []
-    for tag in form["tags"]:
+    items: list[tuple[str, str, object]] = []
+    for index, tag in enumerate(form["tags"]):
         content = tag.get("content") if isinstance(tag, dict) else None
         if not isinstance(content, dict) or content.get("type") != "json_schema":
             return None
-        structures.append({"begin": tag.get("begin"), "schema": content.get("json_schema"), "end": tag.get("end")})
-    return Constraint.structural_tag({"structures": structures, "triggers": form.get("triggers")})
+        items.append((f"structural_tag.format.tags[{index}]", "content.json_schema", {
+            "begin": tag.get("begin"), "schema": content.get("json_schema"), "end": tag.get("end")}))
+    return make_tag("structural_tag.format", form.get("triggers"), items)
 
 
-def replace_schemas(source: str, replace: Callable[[object], dict[str, object]]) -> str:
-    """A tag of the `format` form with every `{"type": "json_schema", "json_schema": S}` in it made `replace(S)`."""
-    return json.dumps(_replaced(_read(source), replace), ensure_ascii=False)
+Part = dict[str, object]
+_LEAVES = {"json_schema": "json_schema", "regex": "pattern", "grammar": "grammar"}
 
 
-def _replaced(part: object, replace: Callable[[object], dict[str, object]]) -> object:
+def replace_leaves(source: str, replace: Callable[[str, str, object], Part]) -> str:
+    """A tag of the `format` form with each schema, regex and grammar as `replace(type, at, value)` says it.
+
+    Args:
+        replace: told the type, the place, such as `structural_tag.format.tags[0].content.json_schema`, and what stands
+            there; gives the whole part anew. A part with more fields (`style`) is shown to it and stays as it is.
+    """
+    return json.dumps(_replaced(_read(source), "structural_tag", replace), ensure_ascii=False)
+
+
+def _replaced(part: object, at: str, replace: Callable[[str, str, object], Part]) -> object:
     if isinstance(part, list):
-        return [_replaced(item, replace) for item in part]
+        return [_replaced(item, f"{at}[{index}]", replace) for index, item in enumerate(part)]
     if not isinstance(part, dict):
         return part
-    if part.get("type") == "json_schema" and "json_schema" in part:
-        return replace(part["json_schema"])
-    return {key: _replaced(item, replace) for key, item in part.items()}
+    kind = part.get("type")
+    field = _LEAVES.get(kind) if isinstance(kind, str) else None
+    if field is not None and field in part:
+        made = replace(str(kind), f"{at}.{field}", part[field])
+        return made if part.keys() <= {"type", field} else part
+    return {key: _replaced(item, f"{at}.{key}", replace) for key, item in part.items()}
 
 
 def _read(source: str) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from shared_runtime.request import Request
@@ -16,8 +17,12 @@ class DraftSource(Protocol):
         """For the trace."""
         ...
 
-    def draft(self, req: Request, room: int) -> tuple[int, ...]:
-        """At most `room` tokens that may follow the request's newest; () when there is no guess."""
+    def draft(self, req: Request, room: int, ahead: Sequence[int] = ()) -> tuple[int, ...]:
+        """At most `room` tokens that may follow the request's newest; () when there is no guess.
+
+        Args:
+            req: the request. room: most tokens. ahead: tokens taken to stand behind the newest already.
+        """
         ...
 
     def forget(self, req: Request) -> None:
@@ -29,35 +34,77 @@ class DraftSource(Protocol):
 class DraftLength:
     """How long a request's drafts may be, learnt from what verification took of them.
 
-    A draft that is taken whole doubles the length, one that is refused at once halves it: a pass over k drafts costs
-    more than one over none, so a source that guesses badly must become cheap. It never falls to nothing for good:
-    after `PATIENCE` passes without a draft it may try one token again.
+    A drafted token makes its pass a row longer, and one that is taken saves a pass, which is worth `WORTH` rows. So a
+    source has credit: refused tokens use it up, and those that are taken earn it back. A source that guesses badly
+    becomes cheap, not silent: without credit it may try one token every `PATIENCE` passes.
 
     Attributes:
-        limit: most tokens a draft may have now. longest: most it may ever have.
+        longest: most tokens that a draft may ever have, and most credit; full at first.
+        spent: credit used up. waited: passes since the last try of a source without credit.
     """
 
+    WORTH = 8
     PATIENCE = 8
 
     longest: int = 16
-    limit: int = 8
+    spent: int = 0
     waited: int = 0
 
     def allowed(self) -> int:
-        """Most tokens of the next draft."""
-        if self.limit == 0:
-            self.waited += 1
-            if self.waited >= self.PATIENCE:
-                self.limit, self.waited = 1, 0
-        return self.limit
+        """Most tokens of the next draft; to be asked once a pass."""
+        if self.spent < self.longest:
+            return self.longest - self.spent
+        self.waited = (self.waited + 1) % self.PATIENCE
+        return int(self.waited == 0)
 
     def learn(self, drafted: int, accepted: int) -> None:
         """A draft of `drafted` tokens was verified, and its first `accepted` were taken."""
-        if drafted == 0:
-            return
-        if accepted == drafted:
-            self.limit = min(self.longest, max(self.limit, 1) * 2)
-        elif accepted == 0:
-            self.limit //= 2
-        else:
-            self.limit = max(1, min(self.limit, accepted + 1))
+        refused = drafted - accepted
+        self.spent = min(self.longest, max(0, self.spent + refused - self.WORTH * accepted))
+
+
+@dataclass(slots=True)
+class _Account:
+    """One request's: what its sources have earned, what they last offered in order, what had been taken before."""
+
+    lengths: dict[str, DraftLength] = field(default_factory=dict)
+    offered: list[tuple[DraftLength, int]] = field(default_factory=list)
+    taken_before: int = 0
+
+
+class DraftBook:
+    """Puts drafts of several sources one behind the other, each as long as it has earned with its request.
+
+    A pass's offer is made by `open`, then `take` once a source. What verification took of it counts for the source
+    that guessed it; a guess behind a refused one says nothing about its source.
+
+    Args:
+        first: per source, what it may begin with; `DraftLength()` for one that is not named.
+    """
+
+    def __init__(self, first: Mapping[str, DraftLength] | None = None) -> None:
+        self._first = first or {}
+        self._accounts: dict[str, _Account] = {}
+
+    def open(self, req: Request) -> None:
+        """Learn what became of the last offer, and begin the next."""
+        account = self._accounts.setdefault(req.rid, _Account())
+        taken = req.metrics.accepted_tokens - account.taken_before
+        for length, count in account.offered:
+            length.learn(count, min(count, taken))
+            taken -= count
+            if taken < 0:
+                break
+        account.offered, account.taken_before = [], req.metrics.accepted_tokens
+
+    def take(self, req: Request, source: str, tokens: Sequence[int], room: int) -> tuple[int, ...]:
+        """The part of a source's draft that goes into this pass, at most `room` tokens."""
+        account = self._accounts[req.rid]
+        length = account.lengths.setdefault(source, replace(self._first.get(source, DraftLength())))
+        taken = tuple(tokens[:min(room, length.allowed())]) if tokens and room > 0 else ()
+        account.offered.append((length, len(taken)))
+        return taken
+
+    def forget(self, req: Request) -> None:
+        """The request has ended. Idempotent."""
+        self._accounts.pop(req.rid, None)

@@ -5,9 +5,9 @@ Saxena, "Prompt Lookup Decoding" (2023). It needs no second model, and pays wher
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared_runtime.execution.draft_source import DraftLength
 from shared_runtime.request import Request
 
 
@@ -18,15 +18,11 @@ class _Index:
     Attributes:
         ends: n-gram -> position behind its newest occurrence that has a token behind it.
         indexed: tokens of the text that are in. tail: the last of them, to notice a text that was rewritten.
-        length: how long the request's drafts may be. offered, taken_before: to learn from what became of a draft.
     """
 
     ends: dict[tuple[int, ...], int] = field(default_factory=dict)
     indexed: int = 0
     tail: tuple[int, ...] = ()
-    length: DraftLength = field(default_factory=DraftLength)
-    offered: int = 0
-    taken_before: int = 0
 
 
 class NGramDrafts:
@@ -44,30 +40,24 @@ class NGramDrafts:
         self._sizes = range(longest, shortest - 1, -1)
         self._indexes: dict[str, _Index] = {}
 
-    def draft(self, req: Request, room: int) -> tuple[int, ...]:
-        """What followed the longest n-gram that the text ends with, when it stood there last."""
+    def draft(self, req: Request, room: int, ahead: Sequence[int] = ()) -> tuple[int, ...]:
+        """What followed the longest n-gram that the text ends with, when it stood there last.
+
+        Tokens `ahead` count as the text's end; what they repeat is not looked for inside of them.
+        """
         index = self._indexes.setdefault(req.rid, _Index())
-        self._learn(index, req)
         ids = req.all_ids
         self._extend(index, ids)
-        limit = min(room, index.length.allowed())
-        found: tuple[int, ...] = ()
+        end_of_text = [*ids[-self._sizes[0]:], *ahead]
         for size in self._sizes:
-            end = index.ends.get(tuple(ids[-size:])) if len(ids) >= size else None
+            end = index.ends.get(tuple(end_of_text[-size:])) if len(end_of_text) >= size else None
             if end is not None:
-                found = tuple(ids[end:end + limit])
-                break
-        index.offered, index.taken_before = len(found), req.metrics.accepted_tokens
-        return found
+                return tuple(ids[end:end + room])
+        return ()
 
     def forget(self, req: Request) -> None:
         """Drop the request's index."""
         self._indexes.pop(req.rid, None)
-
-    @staticmethod
-    def _learn(index: _Index, req: Request) -> None:
-        index.length.learn(index.offered, req.metrics.accepted_tokens - index.taken_before)
-        index.offered = 0
 
     def _extend(self, index: _Index, ids: list[int]) -> None:
         """Index the n-grams that have got a token behind them since the last call."""

@@ -164,7 +164,6 @@ class OverlapScheduler(Scheduler, Generic[T]):
         with self._tracer.next_turn():
             batch, reason = self._schedule_ahead(pending, outlook)
             if batch is not None:
-                self._note_admissions(batch)
                 self._launch(batch)
         self._tracer.gated(reason)
         self._tracer.phase("schedule")
@@ -176,6 +175,7 @@ class OverlapScheduler(Scheduler, Generic[T]):
         if reason is not None:
             return None, reason
         batch = self._builder.extend()
+        self._end_forced()
         if batch is not None:
             return batch, None
         reqs = [req for req in self.queues.running if req.rid not in outlook.leaving]

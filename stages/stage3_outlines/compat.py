@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import json
 import re
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain.regular_schema import regular_schema
-from shared_runtime.constrain.whitespace import BLANKS
+from shared_runtime.constrain import schema_regex as regular
 from shared_runtime.errors import ConfigError, ConstraintError
 from shared_runtime.policy import Whitespace
 
@@ -56,7 +54,7 @@ def installed(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(f"stage 3 needs the package {package}", where="stage",
-                          fix='pip install "jumpforward[backends]"') from None
+                          fix='pip install "jumpforward[backends]"').blamed("machine") from None
 
 
 class Guide:
@@ -90,23 +88,20 @@ class Guide:
 
 
 def schema_regex(source: str, whitespace: Whitespace) -> str:
-    """The regex of a JSON schema, by Outlines, of a schema that is spelled out so that nothing is dropped.
-
-    The library has one pattern for all whitespace; given a mark, it shows where that goes. `compact` is one blank
-    behind `,` and `:` and none elsewhere; `any` is a bounded run of them everywhere.
+    """The regex of a JSON schema, by Outlines, which is asked for one level at a time so that nothing is dropped.
 
     Raises:
-        ConstraintError: the schema is no schema, or needs what a regex or the library cannot hold.
+        ConstraintError: the schema is no schema, or needs what a regex or the library cannot hold, or is too large.
     """
-    schema = regular_schema(source, library_depth="Outlines would cut it off after 2 or 3 levels, silently")
-    text = json.dumps(schema, ensure_ascii=False)
-    mark = next(chr(code) for code in range(0xFDD0, 0xFDF0) if chr(code) not in text)
+    return regular.schema_regex(source, whitespace, _by_outlines,
+                                    library_depth="Outlines would cut it off after 2 or 3 levels, silently")
+
+
+def _by_outlines(schema: str, blank: str) -> str:
+    """The library has one pattern for all whitespace; given a mark, it shows where that goes."""
     library = importlib.import_module(since(installed("outlines"), SCHEMA_BUILDERS))
     try:
-        regex = str(library.to_regex(library.JsonSchema(text, mark)))
+        return str(library.to_regex(library.JsonSchema(schema, blank)))
     except Exception as error:  # the library has no family of its own
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConstraintError(f"Outlines refuses the schema: {why}", where="json_schema") from None
-    if whitespace == "any":
-        return regex.replace(mark, BLANKS)
-    return regex.replace("," + mark, ", ").replace(":" + mark, ": ").replace(mark, "")

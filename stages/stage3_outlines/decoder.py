@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.errors import ConstraintError, EngineStateError, JumpforwardError
+from shared_runtime.constrain.failures import own_error
+from shared_runtime.errors import ConstraintError, EngineStateError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
 from shared_runtime.trace import RewriteRecord, TokenOrigin
@@ -61,8 +62,8 @@ class OutlinesPolicy:
             return policy.rejected(policy.refuse_kind(wanted, STAGE, first_stage_with(wanted.kind)))
         try:
             req.grammar = RequestState(self.cache.get(wanted))
-        except JumpforwardError as error:  # upstream's "no guide" meant a free answer (museum row 31)
-            return policy.rejected(error)
+        except Exception as error:  # upstream's "no guide" meant a free answer (museum row 31)
+            return policy.rejected(own_error(error))
         return policy.READY
 
     def poll(self) -> list[tuple[Request, policy.Admission]]:

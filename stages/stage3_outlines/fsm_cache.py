@@ -13,11 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shared_runtime.constrain.build_process import BuildProcess
 from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.constrain.factoring import factored
-from shared_runtime.constrain.positions import Positions
+from shared_runtime.constrain.index_plan import IndexPlanner
 from shared_runtime.constrain.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex_index import END as END
+from shared_runtime.constrain.regex_index import spelled_ids
 from shared_runtime.constrain.regex_tree import Node, render
 from shared_runtime.constrain.spellable import Speller
 from shared_runtime.constraint import Constraint
@@ -28,13 +33,7 @@ from .base_cache import BaseCache
 from .compat import installed, schema_regex
 from .jump_forward import CharFSM, JumpForwardMap
 
-END = "\U0004fffe"
-"""Stands behind every text in the language of an index, as one token of its own that means the stop set.
-
-Without it outlines-core 0.2.14 loses texts: it takes "matched one byte ago" for a dead end, so that
-`[0-9]+(\\.[0-9]+)?` never gives 1.5, and stops at the first match, so that `abc|abcd` never gives abcd."""
-
-_MAX_MAP_POSITIONS = 1_000  # characters of the pattern, counts written out; beyond, interegular takes seconds
+_MAX_MAP_CHARACTERS = 1_000  # characters of the pattern, counts written out; beyond, interegular takes seconds
 
 
 @dataclass(frozen=True)
@@ -56,20 +55,15 @@ class FSMCache:
     """
 
     def __init__(self, context: StageContext) -> None:
-        vocabulary = context.vocabulary
         # Tokens that could begin END are none of the index's: then nothing but END's own token leads into it.
-        kept = tuple(b"" if END.encode()[0] in spelled else spelled for spelled in vocabulary.token_bytes)
-        spelled: dict[bytes, list[int]] = {END.encode(): [vocabulary.width]}
-        hidden = vocabulary.control_ids | vocabulary.stop_ids
-        for token_id, text in enumerate(kept):
-            if text and token_id not in hidden:
-                spelled.setdefault(text, []).append(token_id)
+        self._tokens = replace(context.vocabulary, token_bytes=tuple(
+            b"" if END.encode()[0] in spelled else spelled for spelled in context.vocabulary.token_bytes))
         self.cache: BaseCache[CompiledRegex] = BaseCache()
         self.process = BuildProcess(Path(__file__).with_name("index_child.py"),
-                                    ("vocabulary", (vocabulary.width + 1, spelled)))
+                                    ("vocabulary", (self._tokens.width + 1, spelled_ids(self._tokens))))
         self._context = context
-        self._speller = Speller(replace(vocabulary, token_bytes=kept))
-        self._whole = self._speller.vocabulary.byte_tokens.keys() >= self._speller.vocabulary.spellable_bytes
+        self._speller, self._planner = Speller(self._tokens), IndexPlanner(self._tokens)
+        self._whole = self._tokens.byte_tokens.keys() >= self._tokens.spellable_bytes
 
     def get(self, wanted: Constraint) -> CompiledRegex:
         """The compiled form of a constraint. Raises JumpforwardError: why there is none, the same one every time."""
@@ -82,30 +76,34 @@ class FSMCache:
         regex = schema_regex(text, self._context.options.whitespace) if kind == "json_schema" else text
         try:
             tree = factored(normalise(regex).tree)
+            spelled = self._speller.restrict(tree)
             budget = Budget(self._context.limits, self._context.progress)
-            positions = len(Positions.of(tree, budget).after)
-            budget.states(positions, "character")
+            plan = self._planner.plan(spelled, budget)
             budget.progress("index", 0, 0)
-            pickled = self._index(render(self._speller.restrict(tree)))
+            pickled = self._index(render(spelled), plan.needed, max(0.1, deadline - time.monotonic()))
         except RecursionError:
             raise ConstraintError("the pattern is nested too deep", where="constraint", fix="take out groups") from None
         index = pickle.loads(pickled)
         if not self._whole and _never_ends(index):
             raise _dead_end()
-        jumps = self._jumps(tree, deadline - time.monotonic()) if positions <= _MAX_MAP_POSITIONS else None
+        jumps = self._jumps(tree, deadline - time.monotonic()) if plan.characters <= _MAX_MAP_CHARACTERS else None
         return CompiledRegex(index, jumps, len(pickled) + (jumps.nbytes if jumps else 0))
 
-    def _index(self, regex: str) -> bytes:
-        timeout = self._context.limits.compile_timeout
-        what, value = self.process.run("index", f"({regex}){END}", timeout)
+    def _index(self, regex: str, needed: NDArray[np.bool_] | None, timeout: float) -> bytes:
+        ids = None if needed is None else spelled_ids(self._tokens, needed)
+        what, value = self.process.run("index", (f"({regex}){END}", self._tokens.width + 1, ids), timeout)
         if what == "index":
             return cast(bytes, value)
         if what == "refused":
             raise _dead_end() if "incompatible" in str(value) else ConstraintError(
                 f"Outlines refuses the pattern: {value}", where="constraint")
-        why = f"takes longer than {timeout:g} s" if what == "late" else "does not fit in memory"
-        raise GrammarTimeoutError(f"the index {why}", where="constraint",
-                                  fix="lower the counts in {n,m}, simplify the pattern, or raise compile_timeout")
+        if what == "large":
+            raise GrammarTimeoutError(f"the index has {value:,} bytes", where="constraint",
+                                      fix="lower the counts in {n,m}, or simplify the pattern")
+        why = (f"compiling took longer than {self._context.limits.compile_timeout:g} s" if what == "late" else
+               "the process that builds the index died, for want of memory most likely")
+        raise GrammarTimeoutError(why, where="constraint", fix="lower the counts in {n,m}, simplify the pattern, "
+                                  "raise compile_timeout, or try again").blamed("unclear")
 
     def _jumps(self, tree: Node, timeout: float) -> JumpForwardMap | None:
         if not self._context.options.jump_forward or timeout <= 0:

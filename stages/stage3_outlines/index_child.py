@@ -16,12 +16,14 @@ def vocabulary(job: tuple[int, dict[bytes, list[int]]], _shared: object) -> tupl
     return "shared", outlines_core.Vocabulary(*job)
 
 
-def index(regex: str, shared: object) -> tuple[str, object]:
-    """("index", pickled), ("refused", why) or ("large", bytes)."""
+def index(job: tuple[str, int, dict[bytes, list[int]] | None], shared: object) -> tuple[str, object]:
+    """("index", pickled), ("refused", why) or ("large", bytes), of (regex, end token, the tokens if not all)."""
     import outlines_core
 
+    regex, end, some = job
     try:
-        pickled = pickle.dumps(outlines_core.Index(regex, shared))
+        tokens = shared if some is None else outlines_core.Vocabulary(end, some)
+        pickled = pickle.dumps(outlines_core.Index(regex, tokens))
     except ValueError as error:
         return "refused", str(error)
     return ("index", pickled) if len(pickled) <= MAX_PICKLE else ("large", len(pickled))

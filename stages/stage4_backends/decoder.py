@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.bitmask import set_bit
-from shared_runtime.constrain.failures import own_error
+from shared_runtime.constrain.failures import library_fault
+from shared_runtime.constrain.grammar_watch import GrammarWatch, MaskRow
 from shared_runtime.constrain.respell import common_length, ids_behind, origins_after
 from shared_runtime.constraint import CONSTRAINT_KINDS, ConstraintKind
-from shared_runtime.errors import ConstraintError, EngineStateError, GrammarTimeoutError, UnsupportedConstraintError
+from shared_runtime.errors import ConstraintError, EngineStateError, UnsupportedConstraintError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
 from shared_runtime.trace import RewriteRecord
@@ -21,8 +20,6 @@ from stages import first_stage_with
 
 from .base_grammar_backend import REGISTRY, BaseGrammarObject
 from .grammar_queue import GrammarQueue, RequestState
-
-_SLOW_MASKS = 3  # so many masks in a row past `mask_timeout` end their request
 
 
 class BackendsPolicy(policy.FillsAhead):
@@ -33,8 +30,7 @@ class BackendsPolicy(policy.FillsAhead):
         self._vocabulary = context.vocabulary
         self.backend = REGISTRY.create(context.backend or STAGE.capabilities.backends[0], context)
         self.queue = GrammarQueue(self.backend, context.limits, context.ranks)
-        # The one token of a row that has failed: what is sampled there is thrown away.
-        self._harmless = next((i for i, spelled in enumerate(context.vocabulary.token_bytes) if spelled), 0)
+        self._watch = GrammarWatch(context.limits, context.vocabulary)
 
     def admit(self, req: Request) -> policy.Admission:
         """A grammar from the cache, a place in the compile queue, or the reason why not."""
@@ -58,14 +54,10 @@ class BackendsPolicy(policy.FillsAhead):
         if self._context.options.jump_forward and self._context.memory is not None:
             for req in batch.reqs:
                 state = _state_of(req)
-                if state is None or state.failure is not None:
-                    continue
-                try:
-                    note = self._jump(req, state)
-                except Exception as error:  # of a library; it ends this request, at its next mask
-                    note, state.failure = None, own_error(error)
-                if note is not None:
-                    notes[req.rid] = note
+                if state is not None and req.rid not in self._watch.failures:
+                    note = self._watch.attempt(req, self._jump, req, state)  # a failure ends it at its next token
+                    if note is not None:
+                        notes[req.rid] = note
         return policy.Requeue([req for req in batch.reqs if req.rid in notes], notes)
 
     def _jump(self, req: Request, state: RequestState) -> RewriteRecord | None:
@@ -115,37 +107,25 @@ class BackendsPolicy(policy.FillsAhead):
         Raises:
             EngineStateError: the row decides another token than the grammar waits for.
         """
-        states = [_state_of(req) for req in batch.sampled]
-        filled = [row for row, state in enumerate(states) if state is not None]
-        if not filled:
-            return policy.FilledMask([])
-        mask = BaseGrammarObject.allocate_vocab_mask(self._vocabulary.width, len(states), torch.device("cpu"))
-        for row, state in enumerate(states):
+        entries: list[MaskRow[BaseGrammarObject]] = []
+        for row, (req, position) in enumerate(zip(batch.sampled, positions, strict=True)):
+            state = _state_of(req)
             if state is not None:
-                if state.grammar.is_terminated() or state.accepted != positions[row]:
-                    raise EngineStateError(f"the row decides output token {positions[row]}, its grammar has accepted "
-                                           f"{state.accepted}", where=f"request {batch.sampled[row].rid}")
-                self._fill(state, mask, row)
-        grammar = next(state.grammar for state in states if state is not None)
-        moved = grammar.move_vocab_mask(mask, self._context.device)
-        return policy.FilledMask(filled, lambda logits: grammar.apply_vocab_mask(logits, moved))
-
-    def _fill(self, state: RequestState, mask: Tensor, row: int) -> None:
-        """Fill a row; what goes wrong ends this request in `accept`, and no other."""
-        limit, started = self._context.limits.mask_timeout, time.thread_time()
-        try:
-            state.grammar.fill_vocab_mask(mask, row)
-        except Exception as error:  # a library's own, whatever it is
-            state.failure = own_error(error)
-        # The thread's own time, so that a busy machine is not taken for a hard grammar.
-        state.slow = state.slow + 1 if time.thread_time() - started > limit else 0
-        if state.slow >= _SLOW_MASKS:
-            state.failure = GrammarTimeoutError(
-                f"{state.slow} masks in a row took longer than {limit:g} s each", where="constraint",
-                fix="simplify the grammar, raise mask_timeout, or use another --backend")
-        if state.failure is not None:
-            mask[row] = 0
-            set_bit(mask[row], self._harmless, True)
+                ended = self._watch.attempt(req, state.grammar.is_terminated)
+                if (ended or state.accepted != position) and req.rid not in self._watch.failures:
+                    raise EngineStateError(f"the row decides output token {position}, its grammar has accepted "
+                                           f"{state.accepted}", where=f"request {req.rid}")
+                entries.append(MaskRow(req, row, state.grammar))
+        if not entries:
+            return policy.FilledMask([])
+        mask = BaseGrammarObject.allocate_vocab_mask(self._vocabulary.width, len(batch.sampled), torch.device("cpu"))
+        self._watch.fill(entries, mask)
+        device = self._context.device
+        moved = self._watch.ask_any(entries, lambda grammar: grammar.move_vocab_mask(mask, device),
+                                    lambda: BaseGrammarObject.move_vocab_mask(mask, device))
+        return policy.FilledMask([entry.row for entry in entries], lambda logits: self._watch.ask_any(
+            entries, lambda grammar: grammar.apply_vocab_mask(logits, moved),
+            lambda: BaseGrammarObject.apply_vocab_mask(logits, moved)))
 
     def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
         """Advance each grammar by its row's tokens. A refused token leaves the state where it was."""
@@ -155,17 +135,21 @@ class BackendsPolicy(policy.FillsAhead):
         state = _state_of(row.req)
         if state is None:
             return policy.AcceptResult(len(row.token_ids))
+        rid = row.req.rid
+        if rid in self._watch.failures:
+            return policy.AcceptResult(0, error=self._watch.failures[rid])
         for count, token_id in enumerate(row.token_ids):
             try:
-                taken = state.failure is None and state.grammar.accept_token(token_id)
-            except Exception as error:  # a library's own: this request ends, the others go on (museum row 46)
-                taken, state.failure = False, own_error(error)
+                taken = state.grammar.accept_token(token_id)
+                ended = taken and state.grammar.is_terminated()
+            except BaseException as error:  # a library's own: this request ends, the others go on (museum row 46)
+                return policy.AcceptResult(count, error=library_fault(error, rid))
             if not taken:
-                return policy.AcceptResult(count, error=state.failure or ConstraintError(
+                return policy.AcceptResult(count, error=ConstraintError(
                     f"the grammar does not allow token {token_id} after {state.accepted} tokens",
-                    where=f"request {row.req.rid}"))
+                    where=f"request {rid}"))
             state.accepted += 1
-            if state.grammar.is_terminated():
+            if ended:
                 return policy.AcceptResult(count + 1, terminated=True)
         return policy.AcceptResult(len(row.token_ids))
 
@@ -175,6 +159,7 @@ class BackendsPolicy(policy.FillsAhead):
     def release(self, req: Request, reason: str) -> None:
         """Let go of the grammar; the cache may keep what was compiled."""
         req.grammar = None
+        self._watch.forget(req.rid)
 
     def cancel(self, rid: str) -> None:
         """The request waits for no compile any more."""
@@ -183,12 +168,15 @@ class BackendsPolicy(policy.FillsAhead):
     def describe(self, req: Request) -> dict[str, object]:
         """Backend, whether the text is complete, tokens taken, what is forced."""
         state = req.grammar
-        if not isinstance(state, RequestState) or state.failure is not None:
+        if not isinstance(state, RequestState):
             return {}
-        grammar, ended = state.grammar, state.grammar.is_terminated()
-        helper = None if ended else grammar.try_jump_forward()
-        return {"backend": self.backend.name, "accepting": grammar.accepting, "terminated": ended,
-                "accepted": state.accepted, "forced": helper.text if helper else ""}
+        try:
+            grammar, ended = state.grammar, state.grammar.is_terminated()
+            helper = None if ended else grammar.try_jump_forward()
+            return {"backend": self.backend.name, "accepting": grammar.accepting, "terminated": ended,
+                    "accepted": state.accepted, "forced": helper.text if helper else ""}
+        except BaseException as error:
+            return {"failed": str(library_fault(error, req.rid))}
 
 
 def _state_of(req: Request) -> RequestState | None:
@@ -211,6 +199,7 @@ STAGE = policy.StageSpec(
         ("9c745d078e", "#2056: allocate, fill and apply a packed vocabulary mask"),
         ("acb340728c", "#2526: EBNF"),
         ("3bcf5ecea7", "#2983: regexes in xgrammar"),
+        ("022614d26e", "#3060: sampled ids agreed on over ranks"),
         ("7551498a69", "#3298: llguidance"),
         ("bac414ab53", "#3566: structural tags"),
     ),

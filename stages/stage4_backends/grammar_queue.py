@@ -14,7 +14,7 @@ from enum import Enum
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import compile_outcome, library_fault
+from shared_runtime.constrain.failures import library_fault
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constrain.ready_count import over_on_all
 from shared_runtime.constraint import Constraint
@@ -39,17 +39,10 @@ class Invalid:
 
 @dataclass(slots=True)
 class RequestState:
-    """What the policy keeps of one request.
-
-    Attributes:
-        accepted: tokens that `grammar` has taken, a stop token included. slow: masks in a row that took too long.
-        failure: what ends the request at its next token, None while all is well.
-    """
+    """What the policy keeps of one request: `accepted` counts what `grammar` has taken, a stop token included."""
 
     grammar: BaseGrammarObject
     accepted: int = 0
-    slow: int = 0
-    failure: JumpforwardError | None = None
 
 
 class Absent(Enum):
@@ -125,7 +118,7 @@ class GrammarQueue:
         return settled
 
     def _look(self, key: Constraint) -> Compiled | JumpforwardError | None:
-        return compile_outcome(self._pending[key].job, Compiled, self._pool, self._timeout, self._clock())
+        return self._pool.outcome(self._pending[key].job, Compiled, self._timeout, self._clock())
 
     def cancel(self, rid: str) -> None:
         """A request waits no more; when nobody does, its compile is given up. Idempotent."""

@@ -6,25 +6,20 @@ model's spelling is kept without any jump, and the mask is smaller than the lang
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, assert_never
 
-import torch
 from torch import Tensor
 
 from shared_runtime.constrain.bitmask import set_bit
-from shared_runtime.constrain.gbnf import gbnf_to_lark
-from shared_runtime.constrain.json_schema_checks import read_schema
+from shared_runtime.constrain.json_schema_checks import SchemaSource
 from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
-from shared_runtime.constrain.regex_tree import render
-from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_tag import StructuralTag, read_structural_tag
-from shared_runtime.constrain.token_view import TokenView
-from shared_runtime.constrain.whitespace import BLANKS
+from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
+from shared_runtime.constrain.regex_dialect import escape_choice
+from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_tag import read_structural_tag
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
-from shared_runtime.errors import ConstraintError, GrammarSyntaxError, UnsatisfiableConstraintError
+from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
@@ -62,7 +57,7 @@ class LLGuidanceGrammar(BaseGrammarObject):
         """A matcher of its own at the beginning; a few microseconds."""
         matcher = self._matcher.deep_copy()
         if self._ids and not matcher.reset():
-            raise ConstraintError(f"llguidance cannot start again: {_first_line(matcher.get_error())}", where="copy")
+            raise ConstraintError(f"llguidance cannot start again: {first_line(matcher.get_error())}", where="copy")
         return LLGuidanceGrammar(self.vocabulary, matcher, self._source_length)
 
     def _accept_text(self, token_id: int) -> bool:
@@ -75,7 +70,7 @@ class LLGuidanceGrammar(BaseGrammarObject):
         if k > len(self._ids):
             raise ValueError(f"cannot take back {k} of {len(self._ids)} tokens")
         if not self._matcher.rollback(k):
-            raise ConstraintError(f"llguidance cannot go back: {_first_line(self._matcher.get_error())}",
+            raise ConstraintError(f"llguidance cannot go back: {first_line(self._matcher.get_error())}",
                                   where="rollback")
         del self._ids[-k:]
 
@@ -86,24 +81,14 @@ class LLGuidanceGrammar(BaseGrammarObject):
         words = mask[row]
         self._matcher.unsafe_compute_mask_ptr(words.data_ptr(), 4 * words.numel())
         if self._matcher.is_error() and self._matcher.stop_reason() not in _DEAD_END:
-            raise ConstraintError(f"llguidance: {_first_line(self._matcher.get_error())}", where="mask")
+            raise ConstraintError(f"llguidance: {first_line(self._matcher.get_error())}", where="mask")
         accepting = self.accepting
         for stop in self.vocabulary.stop_ids:
             set_bit(words, stop, accepting)
 
-    def can_start(self) -> bool:
-        """Whether any token, or the end, may come first."""
-        mask = self.allocate_vocab_mask(self.vocabulary.width, 1, torch.device("cpu"))
-        self.fill_vocab_mask(mask, 0)
-        return bool(mask.any())
-
     def try_jump_forward(self) -> JumpHelper | None:
         """The forced bytes: the rest of a character, and the whole characters after it."""
         return JumpHelper.of(b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes())
-
-
-def _first_line(message: str) -> str:
-    return message.strip().partition("\n")[0] or "no reason given"
 
 
 class LLGuidanceGrammarBackend(BaseGrammarBackend):
@@ -114,70 +99,38 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self._speller = Speller(context.vocabulary)
+        self._source = LLGuidanceSource(context)
         self._lock = threading.Lock()
         self._made: llguidance.LLTokenizer | None = None
 
     def _tokenizer(self) -> llguidance.LLTokenizer:
         with self._lock:
             if self._made is None:
-                import llguidance
-
-                vocabulary = self.context.vocabulary
-                tokens = TokenView(vocabulary, self.context.tokenizer)
-                self._made = llguidance.LLTokenizer(llguidance.TokenizerWrapper(tokens), n_vocab=vocabulary.width,
-                                                    eos_token=sorted(vocabulary.stop_ids) or None)
+                self._made = self._source.tokens()
             return self._made
 
     def init_value(self, constraint: Constraint) -> Compiled:
-        """Make the matcher; it raises nothing, so it is asked."""
+        """Make the matcher; what the library would get wrong is warned of, or refused when strict."""
         import llguidance
 
-        warnings = warnings_of(DEVIATIONS, self.name, constraint, strict=self.context.options.strict)
-        grammar = self._grammar(constraint)
-        matcher = llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0)
-        if matcher.is_error():
-            raise GrammarSyntaxError(f"llguidance refuses the grammar: {_first_line(matcher.get_error())}",
-                                     where=constraint.kind)
-        said = tuple(f"llguidance: {_first_line(text)}" for text in matcher.get_grammar_warnings())
-        compiled = LLGuidanceGrammar(self.context.vocabulary, matcher, len(grammar))
-        if not compiled.can_start():  # `root ::= root` compiles
-            raise UnsatisfiableConstraintError("no text is in the language", where=constraint.kind)
-        return Compiled(compiled, warnings + said)
+        source = self._written(constraint)
+        warnings = warnings_of(DEVIATIONS, self.name, source.asked, strict=self.context.options.strict)
+        matcher = llguidance.LLMatcher(self._tokenizer(), source.text, log_level=0)
+        said = check_matcher(matcher, constraint.kind)
+        grammar = LLGuidanceGrammar(self.context.vocabulary, matcher, len(source.text))
+        check_start(grammar, constraint.kind)
+        return Compiled(grammar, warnings + said)
 
-    def _grammar(self, constraint: Constraint) -> str:
-        import llguidance
-
+    def _written(self, constraint: Constraint) -> SchemaSource:
         match constraint.kind:
             case "regex" | "choice":
-                source = constraint.source if constraint.kind == "regex" else escape_choice(constraint.choices)
-                tree = self._speller.restrict(normalise(source).tree)
-                return llguidance.LLMatcher.grammar_from_regex(render(tree, negated_classes=False))
+                return SchemaSource(self._source.regex(constraint.source if constraint.kind == "regex"
+                                                       else escape_choice(constraint.choices)))
             case "json_schema" | "json_object":
-                return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(self._spaced(read_schema(constraint))))
+                return self._source.schema(constraint)
             case "ebnf":
-                return llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(constraint.source))
+                return SchemaSource(self._source.ebnf(constraint.source))
             case "structural_tag":
-                return llguidance.LLMatcher.grammar_from_lark(
-                    self._tag_grammar(read_structural_tag(constraint.source)))
+                return self._source.tag(read_structural_tag(constraint.source))
             case kind:
                 assert_never(kind)
-
-    def _spaced(self, schema: dict[str, object] | bool) -> dict[str, object]:
-        """The schema with our whitespace option written into it, over what a request may have put there."""
-        options: dict[str, object] = {"whitespace_flexible": False}
-        if self.context.options.whitespace == "compact":
-            options |= {"item_separator": ", ", "key_separator": ": "}
-        else:
-            options |= {"whitespace_pattern": BLANKS}
-        if isinstance(schema, bool):
-            schema = {} if schema else {"not": {}}
-        return {**schema, "x-guidance": options}
-
-    def _tag_grammar(self, tag: StructuralTag) -> str:
-        import llguidance
-
-        return llguidance.StructTag.to_grammar(
-            [llguidance.StructTag(trigger=one.trigger, begin=one.begin, end=one.end,
-                                  grammar=self._spaced(json.loads(one.schema))) for one in tag.structures],
-            assume_special=False)  # else a trigger like "<tool>" would have to be a control token

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING, TypedDict, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from torch import Tensor
 
-from shared_runtime.constrain.json_schema_checks import read_schema, with_plain_patterns
+from shared_runtime.constrain.json_schema_checks import SchemaSource
 from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
-from shared_runtime.constrain.regex_tree import render
-from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_tag import StructuralTag, read_structural_tag
+from shared_runtime.constrain.regex_dialect import escape_choice
+from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_tag import read_structural_tag
 from shared_runtime.constrain.surrogates import SurrogateFilter
-from shared_runtime.constrain.whitespace import MOST_BLANKS
+from shared_runtime.constrain.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
-from shared_runtime.errors import ConstraintError, GrammarSyntaxError
+from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
@@ -27,21 +24,6 @@ from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObj
 
 if TYPE_CHECKING:
     import xgrammar
-
-# The library's errors begin with the time and the line of its own source.
-_NOISE = re.compile(r"^\[[\d:]+\] \S+: |Check failed: \(.*?\) is false: |\n$")
-
-# Neither NUL nor a line end in a class may stand as it is, and `\x0a` would swallow more hexadecimal digits.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-# A rule above `root`: where `root` contains itself, its masks lack tokens that end it twice (`))`).
-_START = "the-whole-text"
-
-
-class _Blanks(TypedDict, total=False):
-    any_whitespace: bool
-    separators: tuple[str, str]
-    max_whitespace_cnt: int
 
 
 class XGrammarGrammar(BaseGrammarObject):
@@ -104,76 +86,57 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self._speller = Speller(context.vocabulary)
+        self._source = XGrammarSource(context)
         self._lock = threading.Lock()
         self._made: tuple[SurrogateFilter, xgrammar.GrammarCompiler] | None = None
 
     def _library(self) -> tuple[SurrogateFilter, xgrammar.GrammarCompiler]:
-        """Made once, whichever thread asks first: 30 ms for 49,152 tokens.
-
-        Control and stop tokens go in empty; the library would match them by their printed text otherwise. Its own
-        cache stays off: ours has the refusals too, and one limit for all backends.
-        """
+        """Made once, whichever thread asks first. The library's own cache stays off: ours has the refusals too."""
         with self._lock:
             if self._made is None:
                 import xgrammar
 
-                vocabulary = self.context.vocabulary
-                hidden = vocabulary.control_ids | vocabulary.stop_ids
-                spelled = [b"" if token_id in hidden else text
-                           for token_id, text in enumerate(vocabulary.token_bytes)]
-                info = xgrammar.TokenizerInfo(spelled, xgrammar.VocabType.RAW, vocab_size=vocabulary.width,
-                                              stop_token_ids=sorted(vocabulary.stop_ids))
-                self._made = (SurrogateFilter.of(vocabulary),
-                              xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False))
+                self._made = (SurrogateFilter.of(self.context.vocabulary),
+                              xgrammar.GrammarCompiler(self._source.tokens(), max_threads=1, cache_enabled=False))
             return self._made
 
     def init_value(self, constraint: Constraint) -> Compiled:
         """Compile with the library; what it would silently drop is warned of, or refused when strict."""
         import xgrammar
 
-        warnings = warnings_of(DEVIATIONS, self.name, constraint, strict=self.context.options.strict)
         surrogates, compiler = self._library()
-        try:
-            compiled = self._compile(compiler, constraint)
-        except (RuntimeError, ValueError) as error:
-            raise GrammarSyntaxError(f"xgrammar refuses the grammar: {_NOISE.sub('', str(error))}",
-                                     where=constraint.kind) from None
+        source = self._written(constraint)
+        warnings = warnings_of(DEVIATIONS, self.name, source.asked, strict=self.context.options.strict)
+        with own_errors(constraint.kind):
+            compiled = self._compile(compiler, constraint, source.text)
         grammar = XGrammarGrammar(self.context.vocabulary, surrogates, compiled, xgrammar.GrammarMatcher(compiled))
+        check_start(grammar, constraint.kind)
         return Compiled(grammar, warnings)
 
-    def _compile(self, compiler: xgrammar.GrammarCompiler, constraint: Constraint) -> xgrammar.CompiledGrammar:
+    def _written(self, constraint: Constraint) -> SchemaSource:
         match constraint.kind:
             case "regex" | "choice":
-                source = constraint.source if constraint.kind == "regex" else escape_choice(constraint.choices)
-                tree = self._speller.restrict(normalise(source).tree)
-                return compiler.compile_regex(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}",
-                                                           render(tree, negated_classes=False)))
+                return SchemaSource(self._source.regex(constraint.source if constraint.kind == "regex"
+                                                       else escape_choice(constraint.choices)))
             case "json_schema" | "json_object":
-                return compiler.compile_json_schema(self._plain(read_schema(constraint)), **self._blanks())
+                return self._source.schema(constraint)
             case "ebnf":
-                return compiler.compile_grammar(f"{constraint.source}\n{_START} ::= root\n", root_rule_name=_START)
+                return SchemaSource(self._source.ebnf(constraint.source))
             case "structural_tag":
-                return compiler.compile_structural_tag(self._format_of(read_structural_tag(constraint.source)))
+                return self._source.tag(read_structural_tag(constraint.source))
             case kind:
                 assert_never(kind)
 
-    def _plain(self, schema: object) -> str:
-        return json.dumps(with_plain_patterns(schema, self._speller), ensure_ascii=False)
-
-    def _blanks(self) -> _Blanks:
-        if self.context.options.whitespace == "compact":
-            return {"any_whitespace": False, "separators": (", ", ": ")}
-        return {"any_whitespace": True, "max_whitespace_cnt": MOST_BLANKS}
-
-    def _format_of(self, tag: StructuralTag) -> str:
-        """The tag in the `format` form, the only one that the library still reads; schemas as grammars, for our
-        blanks."""
-        import xgrammar
-
-        grammars = [str(xgrammar.Grammar.from_json_schema(self._plain(json.loads(one.schema)), **self._blanks()))
-                    for one in tag.structures]
-        return json.dumps({"type": "structural_tag", "format": {
-            "type": "triggered_tags", "triggers": tag.triggers,
-            "tags": [{"begin": one.begin, "end": one.end, "content": {"type": "grammar", "grammar": grammar}}
-                     for one, grammar in zip(tag.structures, grammars, strict=True)]}}, ensure_ascii=False)
+    def _compile(self, compiler: xgrammar.GrammarCompiler, constraint: Constraint,
+                 text: str) -> xgrammar.CompiledGrammar:
+        match constraint.kind:
+            case "regex" | "choice":
+                return compiler.compile_regex(text)
+            case "json_schema" | "json_object":
+                return compiler.compile_json_schema(text, **self._source.json)
+            case "ebnf":
+                return compiler.compile_grammar(text, root_rule_name=START_RULE)
+            case "structural_tag":
+                return compiler.compile_structural_tag(text)
+            case kind:
+                assert_never(kind)

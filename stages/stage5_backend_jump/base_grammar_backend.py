@@ -14,8 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shared_runtime.constrain.draft_rows import fill_along
 from shared_runtime.constrain.lazy_registry import LazyRegistry
 from shared_runtime.constrain.regex_dialect import escape_choice
+from shared_runtime.constrain.respell import common_length
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConstraintError, JumpforwardError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext
@@ -149,6 +151,13 @@ class BaseGrammarObject(ABC):
         for row, grammar in entries:
             grammar.fill_vocab_mask(mask, row)
 
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """Fill rows from `row` on: the mask here, and behind each token of `draft`, as far as it can be followed.
+
+        Returns how many rows that is, at least 1; the others stay all ones. A library's call for drafts equals it.
+        """
+        return fill_along(self, mask, row, draft, self.vocabulary)
+
     def move_vocab_mask(self, mask: Tensor, device: torch.device) -> Tensor:
         """The mask on another device; from pinned memory the copy does not wait."""
         return mask.to(device, non_blocking=True)
@@ -157,11 +166,15 @@ class BaseGrammarObject(ABC):
         """-inf where a bit is 0, in place; all rows, or those listed, by one kernel. Mask and logits on one device."""
         apply_bitmask(logits, mask, rows)
 
+    def forced_bytes(self) -> bytes:
+        """What every text goes on with (ours, for `backend_jump.py`); it may begin and end inside a character."""
+        return b""
+
     # Jump-forward. Nothing calls these three since 935cda944b (#4032): the scheduler's side went, they stayed.
 
     def try_jump_forward(self) -> JumpHelper | None:
         """The text that is forced from here, None when the next byte is not, or when the backend cannot tell."""
-        return None
+        return JumpHelper.of(self.forced_bytes())
 
     def jump_forward_str_state(self, helper: JumpHelper) -> tuple[str, int]:
         """The string to append to the text, and the state behind it (-1 where states have no numbers)."""
@@ -174,9 +187,7 @@ class BaseGrammarObject(ABC):
         Returns:
             False when the grammar refuses one of the new ids; then it stands where it stood.
         """
-        common = 0
-        while list(old_output_ids[:common + 1]) == list(new_output_ids[:common + 1]) and common < len(old_output_ids):
-            common += 1
+        common = common_length(old_output_ids, new_output_ids)
         self.rollback(len(old_output_ids) - common)
         try:
             for token_id in new_output_ids[common:]:

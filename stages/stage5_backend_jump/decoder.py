@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.failures import own_error
-from shared_runtime.constrain.mask_watch import MaskEntry, MaskWatch
+from shared_runtime.constrain.failures import library_fault
+from shared_runtime.constrain.grammar_watch import GrammarWatch, MaskRow
 from shared_runtime.constrain.reasoning import think_end_id
 from shared_runtime.constraint import CONSTRAINT_KINDS
 from shared_runtime.errors import EngineStateError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.verification import first_rows
 from stages import first_stage_with
 
+from .backend_jump import BackendJump
 from .base_grammar_backend import REGISTRY, BaseGrammarBackend, BaseGrammarObject
 from .grammar_manager import GrammarManager
 from .reasoner_grammar_backend import ReasonerGrammarBackend, ReasonerGrammarObject
-from .utils import MaskBuffer
+from .utils import MaskBuffer, apply_bitmask
 
 
 class GrammarManagerPolicy(policy.FillsAhead):
@@ -37,7 +42,8 @@ class GrammarManagerPolicy(policy.FillsAhead):
             self.backend = ReasonerGrammarBackend(context, self.backend, end_id)
         self.manager = GrammarManager(self.backend, context.limits, context.ranks)
         self._masks = MaskBuffer(context.vocabulary.width, context.device)
-        self._watch = MaskWatch(context.limits, context.vocabulary)
+        self._watch = GrammarWatch(context.limits, context.vocabulary)
+        self._jump = BackendJump(context)
 
     def admit(self, req: Request) -> policy.Admission:
         """Grammar from the cache, a place in the compile queue, or the reason why not."""
@@ -54,31 +60,39 @@ class GrammarManagerPolicy(policy.FillsAhead):
         return policy.Requeue()
 
     def propose(self, req: Request, room: int) -> policy.Proposal:
-        """Nothing: every token is sampled."""
-        return policy.NO_PROPOSAL
+        """What the grammar forces or a lookup guesses; by default nothing: every token is sampled, as upstream."""
+        if not self._jump.active or req.rid in self._watch.failures:
+            return policy.NO_PROPOSAL
+        return self._watch.attempt(req, self._jump.propose, req, _grammar_of(req), room) or policy.NO_PROPOSAL
 
     def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
-        """One packed mask for the batch: filled by the backend's own batch call, moved once, applied by one kernel.
+        """One packed mask for the batch: filled by the backend's own calls, moved once, applied by one kernel.
 
-        Rows without a grammar are all ones in every step, and no kernel touches them.
+        Rows without a grammar, and those behind a refused draft, are all ones in every step; no kernel touches them.
         """
-        entries = []
-        for row, (req, position) in enumerate(zip(batch.sampled, positions, strict=True)):
+        entries: list[MaskRow[DraftedRows]] = []
+        for row, req, draft in first_rows(batch):
             grammar = _grammar_of(req)
             if grammar is not None:
-                if grammar.is_terminated() or grammar.accepted != position:  # museum rows 30 and 39
-                    raise EngineStateError(f"the row decides output token {position}, its grammar has accepted "
+                ended = self._watch.attempt(req, grammar.is_terminated)
+                misplaced = ended or grammar.accepted != positions[row]  # museum rows 30 and 39
+                if misplaced and req.rid not in self._watch.failures:
+                    raise EngineStateError(f"the row decides output token {positions[row]}, its grammar has accepted "
                                            f"{grammar.accepted}", where=f"request {req.rid}")
-                entries.append((row, grammar))
+                entries.append(MaskRow(req, row, DraftedRows(grammar, draft), 1 + len(draft)))
         if not entries:
             return policy.FilledMask([])
         mask = self._masks.rows(len(batch.sampled))
-        first, rows = entries[0][1], [row for row, _ in entries]
-        self._watch.fill([MaskEntry(batch.sampled[row].rid, row, grammar) for row, grammar in entries], mask,
-                         together=lambda: first.fill_vocab_mask_batched(entries, mask))
-        moved = first.move_vocab_mask(mask, self._context.device)
+        plain = [entry for entry in entries if not entry.grammar.draft]
+        self._watch.fill(plain, mask, together=lambda: _fill_together(plain, mask))
+        self._watch.fill([entry for entry in entries if entry.grammar.draft], mask)
+        rows = [entry.row + behind for entry in entries for behind in range(entry.grammar.reached)]
+        moved = self._watch.ask_any(entries, lambda one: one.grammar.move_vocab_mask(mask, self._context.device),
+                                    lambda: mask.to(self._context.device))
         self._masks.sent()
-        return policy.FilledMask(rows, lambda logits: first.apply_vocab_mask(logits, moved, rows))
+        return policy.FilledMask(rows, lambda logits: self._watch.ask_any(
+            entries, lambda one: one.grammar.apply_vocab_mask(logits, moved, rows),
+            lambda: apply_bitmask(logits, moved, rows)))
 
     def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
         """Advance each grammar. A refused token ends its own request and no other (64e78bb31b, #7897)."""
@@ -94,9 +108,10 @@ class GrammarManagerPolicy(policy.FillsAhead):
         for count, token_id in enumerate(row.token_ids):
             try:
                 grammar.accept_token(token_id)
-            except Exception as error:  # whatever a library throws is this request's failure
-                return policy.AcceptResult(count, error=own_error(error, where=f"request {rid}"))
-            if grammar.is_terminated():
+                ended = grammar.is_terminated()
+            except BaseException as error:  # whatever a library throws is this request's failure
+                return policy.AcceptResult(count, error=library_fault(error, rid))
+            if ended:
                 return policy.AcceptResult(count + 1, terminated=True)
         return policy.AcceptResult(len(row.token_ids))
 
@@ -107,6 +122,7 @@ class GrammarManagerPolicy(policy.FillsAhead):
         """Let go of the grammar; the cache keeps the compiled part."""
         req.grammar = None
         self._watch.forget(req.rid)
+        self._jump.forget(req)
 
     def cancel(self, rid: str) -> None:
         """Out of the compile queue; twice is once."""
@@ -117,10 +133,32 @@ class GrammarManagerPolicy(policy.FillsAhead):
         grammar = req.grammar
         if not isinstance(grammar, BaseGrammarObject):
             return {}
-        shown: dict[str, object] = {"accepting": grammar.accepting, "terminated": grammar.is_terminated()}
+        try:
+            shown: dict[str, object] = {"accepting": grammar.accepting, "terminated": grammar.is_terminated()}
+        except BaseException as error:
+            return {"failed": str(library_fault(error, req.rid))}
         if isinstance(grammar, ReasonerGrammarObject):
             shown |= {"thinking": grammar.thinking, "think_tokens": grammar.think_tokens}
         return shown
+
+
+@dataclass(slots=True)
+class DraftedRows:
+    """A request's rows of the mask: its first, and one behind each token of its draft, as far as they are `reached`."""
+
+    grammar: BaseGrammarObject
+    draft: tuple[int, ...]
+    reached: int = 1
+
+    def fill_vocab_mask(self, mask: Tensor, row: int) -> None:
+        """Fill them, the first at `row`."""
+        self.reached = self.grammar.fill_vocab_mask_drafted(mask, row, self.draft)
+
+
+def _fill_together(plain: Sequence[MaskRow[DraftedRows]], mask: Tensor) -> None:
+    """Rows without drafts, in the backend's own batch call."""
+    if plain:
+        plain[0].grammar.grammar.fill_vocab_mask_batched([(one.row, one.grammar.grammar) for one in plain], mask)
 
 
 def _grammar_of(req: Request) -> BaseGrammarObject | None:
@@ -144,7 +182,8 @@ STAGE = policy.StageSpec(
     ),
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("xgrammar", "outlines", "llguidance"), open_backends=True,
-        async_compile=True, overlap="delayed", overlaps_by_default=True, tensor_parallel=True, reasoning=True,
+        jump_forward=("none", "draft", "force"), async_compile=True, overlap="delayed", overlaps_by_default=True,
+        speculation=True, tensor_parallel=True, reasoning=True,
         backend_constraints={"outlines": frozenset({"regex", "choice", "json_schema"})}),
     build=GrammarManagerPolicy,
 )

@@ -14,7 +14,7 @@ from typing import Protocol
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import compile_outcome, library_fault
+from shared_runtime.constrain.failures import library_fault
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError, RequestError
@@ -169,7 +169,7 @@ class GrammarManager:
         """A compile that is past its limit here is given up here; as it then fails everywhere, on every rank."""
         ready, failed, now = set[Constraint](), dict[Constraint, JumpforwardError](), self._clock()
         for key, pending in self._pending.items():
-            outcome = compile_outcome(pending.job, Compiled, self._pool, self._limits.compile_timeout, now)
+            outcome = self._pool.outcome(pending.job, Compiled, self._limits.compile_timeout, now)
             if isinstance(outcome, JumpforwardError):
                 failed[key] = outcome
             elif outcome is not None:

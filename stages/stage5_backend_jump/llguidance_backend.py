@@ -6,7 +6,6 @@ model's spelling is kept without any jump, and the mask is smaller than the lang
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,24 +14,19 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
+from shared_runtime.constrain.draft_rows import keep_reached, text_part
 from shared_runtime.constrain.fill_gate import FillGate
-from shared_runtime.constrain.gbnf import gbnf_to_lark
-from shared_runtime.constrain.json_schema_checks import read_schema
+from shared_runtime.constrain.json_schema_checks import SchemaSource
 from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import render
-from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_format import in_structures_form
-from shared_runtime.constrain.structural_tag import StructuralTag, read_structural_tag
-from shared_runtime.constrain.token_view import TokenView
-from shared_runtime.constrain.whitespace import BLANKS
+from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
+from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_format import read_either_form
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
-from shared_runtime.errors import ConstraintError, GrammarSyntaxError, UnsupportedConstraintError
+from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
-from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled, JumpHelper
-from .json_schema_validation import validate_json_schema
+from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled
 from .utils import filter_tokens
 
 if TYPE_CHECKING:
@@ -69,7 +63,7 @@ class LLGuidanceGrammar(BaseGrammarObject):
         """A matcher of its own at the beginning; a few microseconds."""
         matcher = self._matcher.deep_copy()
         if self._ids and not matcher.reset():
-            raise ConstraintError(f"llguidance cannot start again: {_first_line(matcher.get_error())}", where="copy")
+            raise ConstraintError(f"llguidance cannot start again: {first_line(matcher.get_error())}", where="copy")
         return LLGuidanceGrammar(self.vocabulary, self._backend, matcher, self._source_length)
 
     def _accept_text(self, token_id: int) -> bool:
@@ -82,7 +76,7 @@ class LLGuidanceGrammar(BaseGrammarObject):
         if k > len(self._ids):
             raise ValueError(f"cannot take back {k} of {len(self._ids)} tokens")
         if not self._matcher.rollback(k):
-            raise ConstraintError(f"llguidance cannot go back: {_first_line(self._matcher.get_error())}",
+            raise ConstraintError(f"llguidance cannot go back: {first_line(self._matcher.get_error())}",
                                   where="rollback")
         del self._ids[-k:]
 
@@ -115,16 +109,31 @@ class LLGuidanceGrammar(BaseGrammarObject):
 
     def _set_stops(self, mask: Tensor, row: int) -> None:
         if self._matcher.is_error() and self._matcher.stop_reason() not in _DEAD_END:
-            raise ConstraintError(f"llguidance: {_first_line(self._matcher.get_error())}", where="mask")
+            raise ConstraintError(f"llguidance: {first_line(self._matcher.get_error())}", where="mask")
         filter_tokens(mask, row, self.vocabulary.stop_ids, allowed=self.accepting, reset=False)
 
-    def try_jump_forward(self) -> JumpHelper | None:
-        """The forced bytes: the rest of a character, and the whole characters after it."""
-        return JumpHelper.of(b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes())
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """By the library's call for drafts; where the stop set is allowed, it does not say."""
+        text = text_part(draft, self.vocabulary)
+        if not text or self.finished or not mask.is_contiguous():
+            return super().fill_vocab_mask_drafted(mask, row, draft)
+        self._backend.threads.unsafe_compute_mask_ptr_with_draft_token(
+            [(self._matcher, row, text)], mask.data_ptr(), 4 * mask.shape[1], mask.shape[0])
+        reached = keep_reached(mask, row, draft, self.vocabulary)
+        taken = 0
+        try:
+            self._set_stops(mask, row)
+            for token_id in text[:reached - 1]:
+                self.accept_token(token_id)
+                taken += 1
+                self._set_stops(mask, row + taken)
+        finally:
+            self.rollback(taken)
+        return reached
 
-
-def _first_line(message: str) -> str:
-    return message.strip().partition("\n")[0] or "no reason given"
+    def forced_bytes(self) -> bytes:
+        """The library's; none once it is stopped."""
+        return b"" if self._matcher.is_stopped() else self._matcher.compute_ff_bytes()
 
 
 class LLGuidanceGrammarBackend(BaseGrammarBackend):
@@ -139,7 +148,7 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self._speller = Speller(context.vocabulary)
+        self._source = LLGuidanceSource(context)
         self.gate = FillGate(min(4, usable_cores()))
         self._lock = threading.Lock()
         self._made: llguidance.LLTokenizer | None = None
@@ -147,12 +156,7 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
     def _tokenizer(self) -> llguidance.LLTokenizer:
         with self._lock:
             if self._made is None:
-                import llguidance
-
-                vocabulary = self.context.vocabulary
-                tokens = TokenView(vocabulary, self.context.tokenizer)
-                self._made = llguidance.LLTokenizer(llguidance.TokenizerWrapper(tokens), n_vocab=vocabulary.width,
-                                                    eos_token=sorted(vocabulary.stop_ids) or None)
+                self._made = self._source.tokens()
             return self._made
 
     @cached_property
@@ -164,17 +168,11 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
 
     def dispatch_regex(self, constraint: Constraint) -> Compiled:
         """The pattern's normal form."""
-        import llguidance
-
-        text = render(self._speller.restrict(normalise(constraint.source).tree), negated_classes=False)
-        return self._build(constraint, llguidance.LLMatcher.grammar_from_regex(text))
+        return self._build(constraint, SchemaSource(self._source.regex(constraint.source)))
 
     def dispatch_json_schema(self, constraint: Constraint) -> Compiled:
         """The schema, with our blanks."""
-        import llguidance
-
-        schema = json.dumps(self._spaced(read_schema(constraint)))
-        return self._build(constraint, llguidance.LLMatcher.grammar_from_json_schema(schema))
+        return self._build(constraint, self._source.schema(constraint))
 
     def dispatch_json_object(self, constraint: Constraint) -> Compiled:
         """The schema of any object."""
@@ -182,51 +180,24 @@ class LLGuidanceGrammarBackend(BaseGrammarBackend):
 
     def dispatch_ebnf(self, constraint: Constraint) -> Compiled:
         """Translated to the library's notation."""
-        import llguidance
-
-        return self._build(constraint, llguidance.LLMatcher.grammar_from_lark(gbnf_to_lark(constraint.source)))
+        return self._build(constraint, SchemaSource(self._source.ebnf(constraint.source)))
 
     def dispatch_structural_tag(self, constraint: Constraint) -> Compiled:
         """The older form (#4870), and of the newer one what says the same."""
-        import llguidance
-
-        older = in_structures_form(constraint)
-        if older is None:
+        tag = read_either_form(constraint.source)
+        if tag is None:
             raise UnsupportedConstraintError(
                 "llguidance has no more of the `format` form than triggered_tags with JSON schemas inside",
                 where="structural_tag.format", fix="use --backend xgrammar")
-        tag = read_structural_tag(older.source)
-        for one in tag.structures:
-            validate_json_schema(one.schema)
-        return self._build(older, llguidance.LLMatcher.grammar_from_lark(self._tag_grammar(tag)))
+        return self._build(constraint, self._source.tag(tag))
 
-    def _build(self, constraint: Constraint, grammar: str) -> Compiled:
-        """Make the matcher; it raises nothing, so it is asked."""
+    def _build(self, constraint: Constraint, source: SchemaSource) -> Compiled:
+        """Make the matcher; what the library would get wrong is warned of, or refused when strict."""
         import llguidance
 
-        warnings = warnings_of(DEVIATIONS, self.name, constraint, strict=self.context.options.strict)
-        matcher = llguidance.LLMatcher(self._tokenizer(), grammar, log_level=0)
-        if matcher.is_error():
-            raise GrammarSyntaxError(f"llguidance refuses the grammar: {_first_line(matcher.get_error())}",
-                                     where=constraint.kind)
-        said = tuple(f"llguidance: {_first_line(text)}" for text in matcher.get_grammar_warnings())
-        return Compiled(LLGuidanceGrammar(self.context.vocabulary, self, matcher, len(grammar)), warnings + said)
-
-    def _spaced(self, schema: dict[str, object] | bool) -> dict[str, object]:
-        """The schema with our whitespace option written into it, over what a request may have put there."""
-        options: dict[str, object] = {"whitespace_flexible": False}
-        if self.context.options.whitespace == "compact":
-            options |= {"item_separator": ", ", "key_separator": ": "}
-        else:
-            options |= {"whitespace_pattern": BLANKS}
-        if isinstance(schema, bool):
-            schema = {} if schema else {"not": {}}
-        return {**schema, "x-guidance": options}
-
-    def _tag_grammar(self, tag: StructuralTag) -> str:
-        import llguidance
-
-        return llguidance.StructTag.to_grammar(
-            [llguidance.StructTag(trigger=one.trigger, begin=one.begin, end=one.end,
-                                  grammar=self._spaced(json.loads(one.schema))) for one in tag.structures],
-            assume_special=False)  # else a trigger like "<tool>" would have to be a control token
+        warnings = warnings_of(DEVIATIONS, self.name, source.asked, strict=self.context.options.strict)
+        matcher = llguidance.LLMatcher(self._tokenizer(), source.text, log_level=0)
+        said = check_matcher(matcher, constraint.kind)
+        grammar = LLGuidanceGrammar(self.context.vocabulary, self, matcher, len(source.text))
+        check_start(grammar, constraint.kind)
+        return Compiled(grammar, warnings + said)

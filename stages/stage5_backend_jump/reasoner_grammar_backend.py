@@ -150,6 +150,16 @@ class ReasonerGrammarObject(BaseGrammarObject):
         if answering:
             answering[0][1].fill_vocab_mask_batched(answering, mask)
 
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """While thinking a token at a time, for the end of thinking may be among them; then the inner grammar's."""
+        if self.thinking:
+            return super().fill_vocab_mask_drafted(mask, row, draft)
+        return self.inner.fill_vocab_mask_drafted(mask, row, draft)
+
+    def forced_bytes(self) -> bytes:
+        """No text is forced while thinking."""
+        return b"" if self.thinking else self.inner.forced_bytes()
+
     def allocate_vocab_mask(self, width: int, rows: int, device: torch.device) -> Tensor:
         """The inner grammar's."""
         return self.inner.allocate_vocab_mask(width, rows, device)
@@ -163,7 +173,7 @@ class ReasonerGrammarObject(BaseGrammarObject):
         self.inner.apply_vocab_mask(logits, mask, rows)
 
     def try_jump_forward(self) -> JumpHelper | None:
-        """No text is forced while thinking."""
+        """The inner grammar's; none while thinking."""
         return None if self.thinking else self.inner.try_jump_forward()
 
     def jump_forward_str_state(self, helper: JumpHelper) -> tuple[str, int]:

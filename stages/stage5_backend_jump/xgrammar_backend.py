@@ -5,53 +5,33 @@ New in this generation: a dispatch by kind, structural tags in both forms (#1069
 
 from __future__ import annotations
 
-import json
-import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
+from shared_runtime.constrain.draft_rows import keep_reached, text_part
 from shared_runtime.constrain.fill_gate import FillGate
-from shared_runtime.constrain.json_schema_checks import read_schema, with_plain_patterns
+from shared_runtime.constrain.json_schema_checks import AskedSchema
 from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import render
-from shared_runtime.constrain.spellable import Speller
-from shared_runtime.constrain.structural_format import in_structures_form, replace_schemas
-from shared_runtime.constrain.structural_tag import StructuralTag, read_structural_tag
+from shared_runtime.constrain.start_check import check_start
+from shared_runtime.constrain.structural_format import read_either_form
 from shared_runtime.constrain.surrogates import SurrogateFilter
-from shared_runtime.constrain.whitespace import MOST_BLANKS
+from shared_runtime.constrain.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
-from shared_runtime.errors import ConstraintError, GrammarSyntaxError
+from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
-from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled, JumpHelper
-from .json_schema_validation import validate_json_schema
+from .base_grammar_backend import DEVIATIONS, BaseGrammarBackend, BaseGrammarObject, Compiled
 
 if TYPE_CHECKING:
     import xgrammar
-
-# The library's errors begin with the time and the line of its own source.
-_NOISE = re.compile(r"^\[[\d:]+\] \S+: |Check failed: \(.*?\) is false: |\n$")
-
-# Neither NUL nor a line end in a class may stand as it is, and `\x0a` would swallow more hexadecimal digits.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-# A rule above `root`: where `root` contains itself, its masks lack tokens that end it twice (`))`).
-_START = "the-whole-text"
-
-
-class _Blanks(TypedDict, total=False):
-    any_whitespace: bool
-    separators: tuple[str, str]
-    max_whitespace_cnt: int
 
 
 @dataclass(frozen=True)
@@ -142,10 +122,22 @@ class XGrammarGrammar(BaseGrammarObject):
             if grammar._last.endswith(b"\xed"):
                 self._filler.surrogates.strip(mask[row], grammar._last)
 
-    def try_jump_forward(self) -> JumpHelper | None:
-        """The matcher's deterministic text. Inside a character the library says none, though bytes are forced."""
-        text = self._matcher.find_jump_forward_string()
-        return JumpHelper(b"", text) if text else None
+    def fill_vocab_mask_drafted(self, mask: Tensor, row: int, draft: Sequence[int]) -> int:
+        """The library's walk over a tree of drafts; ours is a chain, whose last node has no child."""
+        text = text_part(draft, self.vocabulary)
+        if not text or self.finished:
+            return super().fill_vocab_mask_drafted(mask, row, draft)
+        rows = mask[row:row + len(text) + 1]
+        child = torch.tensor([*range(1, len(rows)), -1])
+        self._matcher.traverse_draft_tree(child, torch.full_like(child, -1), torch.tensor([0, *text]), rows)
+        for words, before in zip(rows, [self._last, *map(self.vocabulary.token_bytes.__getitem__, text)], strict=True):
+            self._filler.surrogates.strip(words, before)
+        return keep_reached(mask, row, draft, self.vocabulary)
+
+    def forced_bytes(self) -> bytes:
+        """The matcher's deterministic text. Inside a character it has none, and names the tokens instead."""
+        text = self._matcher.find_jump_forward_string().encode()
+        return text or self.vocabulary.decode(self._matcher.find_jump_forward_tokens())
 
 
 class XGrammarGrammarBackend(BaseGrammarBackend):
@@ -156,41 +148,31 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
 
     def __init__(self, context: StageContext) -> None:
         super().__init__(context)
-        self._speller = Speller(context.vocabulary)
+        self._source = XGrammarSource(context)
         self._lock = threading.Lock()
         self._made: tuple[XGrammarFiller, xgrammar.GrammarCompiler] | None = None
 
     def _library(self) -> tuple[XGrammarFiller, xgrammar.GrammarCompiler]:
-        """Made once, whichever thread asks first: 30 ms for 49,152 tokens.
-
-        Control and stop tokens go in empty; the library would match them by their printed text otherwise. Its own
-        cache stays off: ours has the refusals too, and one limit for all backends.
-        """
+        """Made once, whichever thread asks first. The library's own cache stays off: ours has the refusals too."""
         with self._lock:
             if self._made is None:
                 import xgrammar
 
-                vocabulary = self.context.vocabulary
-                hidden = vocabulary.control_ids | vocabulary.stop_ids
-                spelled = [b"" if token_id in hidden else text
-                           for token_id, text in enumerate(vocabulary.token_bytes)]
-                # The engine's stop set, not the tokenizer's own (museum row 48, upstream until #8422).
-                info = xgrammar.TokenizerInfo(spelled, xgrammar.VocabType.RAW, vocab_size=vocabulary.width,
-                                              stop_token_ids=sorted(vocabulary.stop_ids))
-                self._made = (XGrammarFiller(SurrogateFilter.of(vocabulary), FillGate(min(4, usable_cores()))),
-                              xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False))
+                filler = XGrammarFiller(SurrogateFilter.of(self.context.vocabulary), FillGate(min(4, usable_cores())))
+                self._made = (filler, xgrammar.GrammarCompiler(self._source.tokens(), max_threads=1,
+                                                               cache_enabled=False))
             return self._made
 
     def dispatch_regex(self, constraint: Constraint) -> Compiled:
         """The pattern's normal form: written out, nothing in it means another thing to the library."""
-        tree = self._speller.restrict(normalise(constraint.source).tree)
-        text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", render(tree, negated_classes=False))
+        text = self._source.regex(constraint.source)
         return self._build(constraint, lambda compiler: compiler.compile_regex(text))
 
     def dispatch_json_schema(self, constraint: Constraint) -> Compiled:
         """The schema, with our blanks."""
-        schema = self._plain(read_schema(constraint))
-        return self._build(constraint, lambda compiler: compiler.compile_json_schema(schema, **self._blanks()))
+        source = self._source.schema(constraint)
+        return self._build(constraint, lambda compiler: compiler.compile_json_schema(source.text, **self._source.json),
+                           source.asked)
 
     def dispatch_json_object(self, constraint: Constraint) -> Compiled:
         """The schema of any object."""
@@ -198,64 +180,24 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
 
     def dispatch_ebnf(self, constraint: Constraint) -> Compiled:
         """The library's own notation."""
-        source = f"{constraint.source}\n{_START} ::= root\n"
-        return self._build(constraint, lambda compiler: compiler.compile_grammar(source, root_rule_name=_START))
+        text = self._source.ebnf(constraint.source)
+        return self._build(constraint, lambda compiler: compiler.compile_grammar(text, root_rule_name=START_RULE))
 
     def dispatch_structural_tag(self, constraint: Constraint) -> Compiled:
         """Either form; the library itself reads only the newer one."""
-        older = in_structures_form(constraint)
-        source = constraint.source if older is None else _newer_form(read_structural_tag(older.source))
-        schemas: list[Constraint] = []
-        grammars = replace_schemas(source, lambda schema: self._as_grammar(schema, schemas))
-        return self._build(constraint, lambda compiler: compiler.compile_structural_tag(grammars), *schemas)
+        tag = read_either_form(constraint.source)
+        source = self._source.format_tag(constraint) if tag is None else self._source.tag(tag)
+        return self._build(constraint, lambda compiler: compiler.compile_structural_tag(source.text), source.asked)
 
     def _build(self, constraint: Constraint, build: Callable[[xgrammar.GrammarCompiler], xgrammar.CompiledGrammar],
-               *schemas: Constraint) -> Compiled:
-        """Compile; what the library would silently drop of the constraint or of `schemas` is warned of, or refused."""
+               asked: Sequence[AskedSchema] = ()) -> Compiled:
+        """Compile; what the library would silently drop of the schemas that are asked for is warned of, or refused."""
         import xgrammar
 
-        asked = schemas or (constraint,)
-        warnings = [text for one in asked
-                    for text in warnings_of(DEVIATIONS, self.name, one, strict=self.context.options.strict)]
+        warnings = warnings_of(DEVIATIONS, self.name, asked, strict=self.context.options.strict)
         filler, compiler = self._library()
-        with _errors_of(constraint):
+        with own_errors(constraint.kind):
             compiled = build(compiler)
         grammar = XGrammarGrammar(self.context.vocabulary, filler, compiled, xgrammar.GrammarMatcher(compiled))
-        return Compiled(grammar, tuple(dict.fromkeys(warnings)))
-
-    def _as_grammar(self, schema: object, found: list[Constraint]) -> dict[str, object]:
-        """A tag's schema as the library's grammar, which keeps our blanks; noted in `found`."""
-        import xgrammar
-
-        constraint = Constraint.json_schema(json.dumps(schema, ensure_ascii=False))
-        validate_json_schema(constraint.source)
-        found.append(constraint)
-        with _errors_of(constraint):
-            grammar = xgrammar.Grammar.from_json_schema(self._plain(schema), **self._blanks())
-        return {"type": "grammar", "grammar": str(grammar)}
-
-    def _plain(self, schema: object) -> str:
-        return json.dumps(with_plain_patterns(schema, self._speller), ensure_ascii=False)
-
-    def _blanks(self) -> _Blanks:
-        if self.context.options.whitespace == "compact":
-            return {"any_whitespace": False, "separators": (", ", ": ")}
-        return {"any_whitespace": True, "max_whitespace_cnt": MOST_BLANKS}
-
-
-@contextmanager
-def _errors_of(constraint: Constraint) -> Iterator[None]:
-    """The library's errors as ours."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        raise GrammarSyntaxError(f"xgrammar refuses the grammar: {_NOISE.sub('', str(error))}",
-                                 where=constraint.kind) from None
-
-
-def _newer_form(tag: StructuralTag) -> str:
-    return json.dumps({"type": "structural_tag", "format": {
-        "type": "triggered_tags", "triggers": tag.triggers,
-        "tags": [{"begin": one.begin, "end": one.end,
-                  "content": {"type": "json_schema", "json_schema": json.loads(one.schema)}}
-                 for one in tag.structures]}}, ensure_ascii=False)
+        check_start(grammar, constraint.kind)
+        return Compiled(grammar, warnings)

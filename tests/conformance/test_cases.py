@@ -14,6 +14,7 @@ from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.deviations import Deviation, shipped_deviations
 from shared_runtime.conformance.target import Target
 from shared_runtime.conformance.verdict import CaseVerdict
+from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from tests.conformance.harness import CASES, TARGETS, Walkers, cases, each_target
 
@@ -82,6 +83,17 @@ def test_a_bad_grammar_is_refused_twice_in_the_same_words(target: Target, case: 
     assert messages[0] == messages[1]
 
 
+def test_a_text_that_is_only_left_out_excuses_no_other(walkers: Walkers) -> None:
+    """`narrower` is about texts that are missing where a schema is open: a text wrongly in is wrong."""
+    target = next(one for one in TARGETS if one.backend == "outlines")
+    case = OPEN[0]
+    assert walkers.judge.judge(case, target).verdict == "listed_deviation"
+    assert walkers.judge.judge(replace(case, accept=case.accept[:1]), target).verdict == "right"
+    assert walkers.judge.judge(replace(case, reject=('{"a":2}',)), target).verdict == "WRONG"
+    closed = Constraint.json_schema(_NAMED | {"additionalProperties": False})
+    assert walkers.judge.judge(replace(case, constraint=closed), target).verdict == "WRONG"
+
+
 DEVIATIONS = shipped_deviations()
 
 
@@ -89,10 +101,19 @@ LISTED = [(target, row) for target in TARGETS for row in DEVIATIONS
           if row.backend == target.backend and target.spec.id in row.stages]
 
 
+_NAMED: dict[str, object] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+_PAIR: dict[str, object] = {"type": "array", "prefixItems": [{"type": "integer"}]}
+OPEN = [Case(line, f"open-{line}", "json_schema", Constraint.json_schema(schema), accept=(kept, left_out))
+        for line, (schema, kept, left_out) in enumerate([
+            (_NAMED, '{"a":1}', '{"a":1,"b":2}'), (_PAIR, "[1]", "[1,2]"),
+            ({"properties": {"a": {"type": "integer"}}, "additionalProperties": False}, "{}", "3")], start=1)]
+"""Schemas that allow more than they describe; the handed cases have none with such a text."""
+
+
 @pytest.mark.parametrize(("target", "row"), LISTED, ids=[f"{target}-{row.case}" for target, row in LISTED])
 def test_a_listed_deviation_still_shows(target: Target, row: Deviation, walkers: Walkers) -> None:
     """A row that no answer needs any more must go: it would hide the next mistake."""
-    verdicts = (walkers.judge.judge(case, target) for case in TEXTS if row.covers(case, target, row.about))
+    verdicts = (walkers.judge.judge(case, target) for case in (*TEXTS, *OPEN) if row.covers(case, target, row.about))
     assert any(verdict.verdict == "listed_deviation" and verdict.deviation == f"{row.what} ({row.upstream})"
                for verdict in verdicts)
 

@@ -85,7 +85,8 @@ def test_finished_answers_are_in_the_language(target: Target, make_engine: Engin
 
 
 @each_ebnf_target
-@pytest.mark.parametrize("bad", ["root ::= nobody", "root ::= (", "", "start ::= \"a\"", "root ::= \"a"])
+@pytest.mark.parametrize("bad", ["root ::= nobody", "root ::= (", "", "start ::= \"a\"", "root ::= \"a",
+                                 "root ::= root", "root ::= \"a\" root", "root ::= \"b\" | x\nx ::= [a-c] x"])
 def test_a_bad_grammar_is_refused(target: Target, bad: str, walkers: Walkers) -> None:
     with pytest.raises(ConstraintError):
         walkers(target).start(Constraint.ebnf(bad))

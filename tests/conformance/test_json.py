@@ -14,7 +14,7 @@ from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarTimeoutError
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer
-from tests.conformance.harness import Ask, Target, Walkers, each_target_with, in_language, run
+from tests.conformance.harness import TARGETS, Ask, Target, Walkers, each_target_with, in_language, run
 from tests.conformance.walks import random_walk
 from tests.conftest import EngineFactory
 from tests.oracles.json_oracle import is_json_of
@@ -106,6 +106,37 @@ def test_a_string_is_a_json_string_whatever_its_length(target: Target, schema: S
         assert _accepts(walker, constraint, spell(text)), text
     for code in (0x01, 0x09, 0x0A, 0x1F):
         assert not _accepts(walker, constraint, spell(f'"{chr(code)}"')), code
+
+
+# Schemas that nothing may be dropped from, texts of theirs, and texts that are not.
+TELLING: tuple[tuple[Schema, tuple[str, ...], tuple[str, ...]], ...] = (
+    ({"type": "object", "properties": {"a": {"type": "integer"}}},
+     ("{}", '{"a": 1}', '{"a": 1, "b": "x"}', '{"ab": "x"}'), ('{"a": "x"}', '{"\\u0061": "x"}', '{"a": 1, "a": "x"}')),
+    ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["z"],
+      "additionalProperties": {"type": "integer"}}, ('{"z": 1}', '{"a": 2, "z": 1}'), ('{"a": 1}', '{"z": "x"}')),
+    ({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+      "additionalProperties": False, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+     ('{"a": 1}', '{"b": "x"}', '{"a": 1, "b": ""}'), ("{}", '{"a": "x"}', '{"c": 1}')),
+    ({"allOf": [{"type": "integer", "minimum": 3}, {"maximum": 5}]}, ("3", "5"), ("2", "6", '"a"')),
+    ({"type": "number", "minimum": 0.1, "maximum": 0.25}, ("0.1", "0.2", "0.25", "0.123"), ("0.3", "0.05", "1")),
+    ({"minimum": 3, "maxLength": 1}, ("3", '"a"', "null", "[1]"), ("2", '"ab"')),
+    ({"$ref": "#deep", "$defs": {"x": {"$anchor": "deep", "enum": [1, "a"], "type": "integer"}}}, ("1",), ('"a"', "2")),
+    ({"items": [{"type": "integer"}], "additionalItems": False, "type": "array", "uniqueItems": False},
+     ("[]", "[1]"), ('["a"]', "[1, 1]")),
+    ({"type": "object", "patternProperties": {"^x": {"type": "integer"}, "^y": {"type": "string"}},
+      "additionalProperties": False}, ('{"x1": 1, "y": "b"}', "{}"), ('{"x1": "a"}', '{"z": 1}', '{"ax": 1}')),
+)
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target.supports("json_object")], ids=str)
+@pytest.mark.parametrize(("schema", "inside", "outside"), TELLING, ids=lambda value: json.dumps(value)[:50])
+def test_no_keyword_is_dropped_and_no_text_lost(target: Target, schema: Schema, inside: tuple[str, ...],
+                                                outside: tuple[str, ...], walkers: Walkers) -> None:
+    """On the libraries that hold schemas of any depth; a regex cannot hold some of these."""
+    constraint = Constraint.json_schema(schema)
+    walker, spell = walkers.judging(target), walkers.tokenizer.spell
+    assert [text for text in inside if not _accepts(walker, constraint, spell(text))] == []
+    assert [text for text in outside if _accepts(walker, constraint, spell(text))] == []
 
 
 def _hold(target: Target, walkers: Walkers, schema: Schema, rng: random.Random) -> int:

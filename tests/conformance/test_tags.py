@@ -98,6 +98,8 @@ BAD_TAGS: tuple[object, ...] = (
     {"structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": []},
     {"structures": [{"begin": "<ab>", "schema": {}, "end": "</a>"}], "triggers": ["<a", "<ab"]},
     {"structures": [{"begin": "<a>", "schema": {"type": "strnig"}, "end": "</a>"}], "triggers": ["<a"]},
+    {"structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": ["<a", "<b"]},
+    {"structures": [{"begin": "<a>", "schema": False, "end": "</a>"}], "triggers": ["<a"]},
     {"structures": "no", "triggers": ["<a"]}, [], "text", {"type": "structural_tag"},
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -86,6 +87,26 @@ def test_the_lab_without_the_sync_ends_with_a_report(shared_model: Path) -> None
     assert code == 1
     assert err.count("the ranks have written different tokens for req-1: rank 0 ends with") == 1, err
     assert "sync_token_ids" in err
+
+
+DOCS = (ROOT / "docs" / "ranks.md").read_text(encoding="utf-8")
+COMMANDS = [block.strip() for block in re.findall(r"```sh\n(.*?)```", DOCS, flags=re.DOTALL)]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_page_do_what_it_says(command: str, embedded_folder: Path) -> None:
+    """Three ranks of the real model; the lab in both ways."""
+    program, *words = shlex.split(command)
+    assert program == "jumpforward"
+    code, out, err = _ran(*words)
+    if "--no-token-sync" in words:
+        assert (code, "have written different tokens for req-1" in err) == (1, True), err
+        return
+    assert code == 0, err
+    assert re.fullmatch(words[words.index("--regex") + 1], out.rstrip("\n"), re.ASCII)
+    assert ("differed on 0 of" in err) is ("--disturb-rank" not in words)
 
 
 # what cannot work is said before anything is started

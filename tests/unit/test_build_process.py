@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import time
 from pathlib import Path
 
@@ -63,6 +64,29 @@ def test_a_late_job_is_killed_and_the_next_one_served(process: BuildProcess) -> 
 
 def test_a_child_that_dies_is_told_apart_from_a_late_one(process: BuildProcess) -> None:
     assert process.run("die", None, 30.0) == ("dead", None)
+    assert process.run("add", 1, 30.0) == ("sum", 21)
+
+
+def test_a_child_that_somebody_killed_is_replaced_before_the_next_job(process: BuildProcess) -> None:
+    """The job that follows is not its victim."""
+    process.run("add", 0, 30.0)
+    assert process._child is not None
+    process._child.kill()
+    process._child.wait()
+    assert process.run("add", 1, 30.0) == ("sum", 21)
+    assert process.starts == 2
+
+
+def test_a_machine_without_room_for_a_process_is_blamed_itself(process: BuildProcess,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_args: object, **_kwargs: object) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", none)
+        with pytest.raises(ConfigError, match="does not start: Resource temporarily unavailable") as caught:
+            process.run("add", 1, 30.0)
+    assert caught.value.blame == "machine"
     assert process.run("add", 1, 30.0) == ("sum", 21)
 
 

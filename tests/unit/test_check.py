@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -16,7 +17,7 @@ from jumpforward.cli import main
 from jumpforward.result_json import schema_text
 from shared_runtime import policy
 from shared_runtime.conformance.case_file import MAX_LINE_BYTES, BadLine, Case, fingerprint, parse_case, read_cases
-from shared_runtime.conformance.deviations import Deviation, parse_deviations, shipped_deviations
+from shared_runtime.conformance.deviations import About, Deviation, parse_deviations, shipped_deviations
 from shared_runtime.conformance.target import Target, all_targets, targets_of
 from shared_runtime.conformance.verdict import Judge, Verdict
 from shared_runtime.constraint import Constraint
@@ -113,6 +114,18 @@ def test_what_a_person_reads_names_text_byte_and_reason(stage_1: list[str], caps
     assert "the grammar allows '0', '1'" in shown.out
     assert "accepted  '10'" in shown.out
     assert "1 verdicts: 1 right" in shown.err
+
+
+def test_stages_that_agree_share_a_part_of_the_page(embedded_folder: Path, capsys: Capture) -> None:
+    words = ["check", "--model", str(embedded_folder), "--text", "{}"]
+    assert main([*words, "--choice", "{}"]) == 0
+    page = capsys.readouterr().out
+    assert page.splitlines()[0] == "stage " + ", ".join(f"{one.spec.id} {one.backend}" for one in all_targets())
+    assert page.count("accepted") == 1
+    assert main([*words, "--json-object"]) == 0
+    page = capsys.readouterr().out
+    assert "stage 4 xgrammar, 4 llguidance, 5 xgrammar, 5 llguidance\n  accepted  '{}'\n" in page
+    assert page.count("not in this stage") == len(all_targets()) - 4
 
 
 @pytest.mark.parametrize(("words", "named"), [
@@ -337,7 +350,7 @@ def test_the_shipped_list_can_be_read_and_says_where_each_row_is_told() -> None:
         assert row.upstream.startswith("https://")
         assert row.what
         compile(row.reproducer, row.library, "exec")
-        assert row.about in ("language", "spellings")
+        assert row.about in get_args(About)
         assert {target.backend for target in all_targets()} >= {row.backend}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import Refusal, blame_of, compile_outcome, library_fault, own_error
+from shared_runtime.constrain.failures import Refusal, blame_of, library_fault, own_error
 from shared_runtime.constrain.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import Blame, ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
@@ -130,7 +130,7 @@ def counted(gate: threading.Event, result: int | BaseException = 1) -> tuple[lis
 
 
 def outcome(job: CompileJob[int], pool: CompilePool[int], now: float) -> int | JumpforwardError | None:
-    return compile_outcome(job, int, pool, 5.0, now)
+    return pool.outcome(job, int, 5.0, now)
 
 
 def test_a_compile_that_was_given_up_is_taken_up_and_its_result_is_used(gate: threading.Event) -> None:

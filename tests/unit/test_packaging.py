@@ -18,17 +18,18 @@ import yaml
 
 from jumpforward import cli, compare_command, run_command
 from jumpforward.result_json import schema_text
-from scripts import make_tested
+from scripts import make_matrix, make_tested
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL) for line in block.splitlines()]
+PAGES = README + (ROOT / "docs/command_line.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGES, flags=re.DOTALL) for line in block.splitlines()]
 OURS = [
     "Makefile", ".ci/run", "constraints.txt", "pyproject.toml", "README.md", "NOTICE", "CONTRIBUTING.md",
     "CITATION.cff", ".pre-commit-config.yaml", ".devcontainer/devcontainer.json", "docs/tested.md",
-    "docs/tested.json", "scripts/set_up.sh",
+    "docs/tested.json", "docs/stages.md", "docs/command_line.md", "scripts/set_up.sh",
 ]
 
 
@@ -173,7 +174,7 @@ def test_a_make_target_of_the_readme_exists(command: str) -> None:
     subprocess.run([*command.split(), "-n", "-C", str(ROOT)], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (diff|museum)", one)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (diff|history|museum)", one)])
 def test_a_command_of_the_readme_that_needs_no_model_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(shlex.split(command)[1:]) == 0
     assert capsys.readouterr().out.strip()
@@ -204,7 +205,7 @@ def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare|check)", one)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if re.match(r"jumpforward (run|compare|check|step)", one)])
 def test_a_command_of_the_readme_runs(command: str, embedded_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "--device cuda" in command:
         import torch
@@ -216,6 +217,22 @@ def test_a_command_of_the_readme_runs(command: str, embedded_folder: Path, capsy
     shown = capsys.readouterr()
     assert shown.out.strip()
     assert "not valid" not in shown.err
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize(("command", "shown"), re.findall(r"```sh\n(jumpforward [^\n]*)\n```\n\n```text\n(.*?)```",
+                                                          PAGES, re.DOTALL))
+def test_what_a_page_shows_of_a_command_comes_out(command: str, shown: str, embedded_folder: Path,
+                                                  capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(shlex.split(command)[1:]) == 0
+    said = capsys.readouterr()
+    lines = [line.rstrip() for line in (said.out + said.err).splitlines()]
+    for line in filter(None, shown.splitlines()):
+        assert line in lines
+        del lines[:lines.index(line)]
 
 
 @pytest.mark.slow
@@ -255,6 +272,16 @@ def test_the_readme_says_which_stages_there_are() -> None:
 
 def test_the_page_of_what_was_run_is_made_from_its_data() -> None:
     assert make_tested.main(["--check"]) == 0
+
+
+def test_the_page_of_what_the_stages_can_do_is_made_from_their_data() -> None:
+    assert make_matrix.main(["--check"]) == 0
+
+
+def test_the_pages_link_to_files_that_exist() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_a_combination_that_did_not_run_is_called_so() -> None:
@@ -301,6 +328,7 @@ def test_licence_and_attribution_are_whole() -> None:
         assert name in notice
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "check"])
-def test_the_schemas_are_schemas(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(name)))
+@pytest.mark.parametrize("file", sorted((ROOT / "jumpforward/schemas").glob("*.schema.json")),
+                         ids=lambda file: file.stem)
+def test_the_schemas_are_schemas(file: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(file.name.removesuffix(".schema.json"))))

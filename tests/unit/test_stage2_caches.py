@@ -18,16 +18,21 @@ from hypothesis import strategies as st
 
 from shared_runtime.constrain import token_functions
 from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.policy import StageOptions
+from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage2_jump_forward import disk_cache
 from stages.stage2_jump_forward.base_cache import BaseCache
+from stages.stage2_jump_forward.decoder import JumpForwardPolicy
 from stages.stage2_jump_forward.disk_cache import DiskCache
 from stages.stage2_jump_forward.fsm import RegexFSM, build_fsm
 from stages.stage2_jump_forward.regex import make_byte_automaton
 from stages.stage2_jump_forward.tokenizer import ReducedVocabulary
+from tests.conftest import EngineFactory
 from tests.unit.stage1_helpers import vocabulary_of
 
 PATTERN = "(ab|ba)+c?"
@@ -324,6 +329,38 @@ def test_no_mutation_with_a_right_checksum_changes_what_a_request_may_say(
         assert fsm.rows.keys() == fresh.rows.keys()
         for state in fresh.rows:
             assert np.array_equal(fsm.allowed(state), fresh.allowed(state))
+
+
+@pytest.mark.model
+def test_an_engine_answers_the_same_whatever_lies_in_its_cache_folder(
+        make_engine: EngineFactory, tmp_path: Path) -> None:
+    """A file that says "nothing can follow" in every state, and others: each with a right checksum."""
+    constraint = Constraint.regex("[a-d]{2}(x|yz){2,4}!")
+    sampling = SamplingParams(max_new_tokens=12, temperature=1.0, seed=3)
+
+    def answer() -> tuple[str, list[int], bool]:
+        engine = make_engine(stage=2, options=StageOptions(disk_cache=tmp_path))
+        result = engine.generate_one("x", constraint=constraint, sampling=sampling)
+        policy = engine.parts.policy
+        assert isinstance(policy, JumpForwardPolicy)
+        assert policy.fsm_cache.disk is not None
+        return result.text, result.token_ids, policy.fsm_cache.disk.loads == 1
+
+    text, ids, loaded = answer()
+    assert not loaded
+    assert answer() == (text, ids, True)
+    file, = tmp_path.iterdir()
+    raw = file.read_bytes()
+    head = raw[65:raw.index(b"\n", 65) + 1]
+    payload = raw[65 + len(head):]
+    n_rows = int(np.frombuffer(payload, "<i8", 1)[0])
+    masks_at = 16 + 8 * n_rows
+    for forged in (payload[:masks_at] + bytes(len(payload) - masks_at),
+                   payload[:masks_at] + bytes(byte | 1 for byte in payload[masks_at:]),
+                   payload[:16] + payload[24:masks_at] + payload[16:24] + payload[masks_at:],
+                   payload[:16] + payload[20:24] + payload[16:20] + payload[24:]):
+        write_verified(file, head, forged)
+        assert answer()[:2] == (text, ids)
 
 
 def test_what_costs_more_to_check_than_to_build_is_built(saved: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:

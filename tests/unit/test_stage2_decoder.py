@@ -210,6 +210,7 @@ def test_a_stop_string_in_or_across_a_jump_ends_the_answer(stop: str, ending: st
     assert stop not in result.text
     spelled = engine.tokenizer.decode(result.token_ids)
     assert stop in spelled
+    assert [warning for warning in result.warnings if "stop string" in warning], "as without a jump"
     assert stop not in engine.tokenizer.decode(result.token_ids[:-1]), "nothing is kept behind the token that stops"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-import time
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from shared_runtime.constrain.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import (
+    ConfigError,
     ConstraintError,
     GrammarTimeoutError,
     UnsatisfiableConstraintError,
@@ -22,6 +24,7 @@ from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageContext, StageOptions
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary
+from stages.stage3_outlines import fsm_cache
 from stages.stage3_outlines.decoder import OutlinesPolicy
 from stages.stage3_outlines.fsm_cache import END
 from tests.oracles.byte_reachability import ByteReachability
@@ -48,27 +51,96 @@ def make(tokenizer: Tokenizer) -> Make:
     return build
 
 
-@pytest.mark.parametrize("pattern", [".*a.{14}", ".{0,2000}"])
-def test_a_build_that_takes_too_long_is_stopped(pattern: str, make: Make) -> None:
-    """The library has no way to stop; these run half a minute and take gigabytes."""
-    policy = make(compile_timeout=1.0)
-    policy.cache.get(Constraint.regex("[0-9]{2}"))
-    started = time.monotonic()
-    for _ in range(2):
-        with pytest.raises(GrammarTimeoutError, match="longer than 1 s"):
-            policy.cache.get(Constraint.regex(pattern))
-    assert time.monotonic() - started < 20
-    assert policy.cache.process.starts == 1
-    policy.cache.get(Constraint.regex("[0-9]{3}"))
-    assert policy.cache.process.starts == 2
-
-
-@pytest.mark.parametrize("pattern", ["a{1,100000}", "(a{1,300}){1,300}", "((a{1,60}){1,60}){1,60}"])
-def test_counts_are_checked_before_anything_is_built(pattern: str, make: Make) -> None:
+def test_a_build_that_takes_too_long_is_stopped(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library has no way to stop; this one takes seconds."""
     policy = make()
-    with pytest.raises(GrammarTimeoutError, match="20000 states"):
-        policy.cache.get(Constraint.regex(pattern))
+    process, run = policy.cache.process, policy.cache.process.run
+    policy.cache.get(Constraint.regex("[0-9]{2}"))
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "run", lambda name, job, timeout: run(name, job, 0.05))
+        with pytest.raises(GrammarTimeoutError, match="longer than 10 s"):
+            policy.cache.get(Constraint.regex(".{0,350}"))
+    assert process.starts == 1
+    policy.cache.get(Constraint.regex("[0-9]{3}"))
+    assert process.starts == 2
+
+
+@pytest.mark.parametrize(("end", "said"), [("late", "longer than 10 s"), ("dead", "died")])
+def test_what_a_slow_or_full_machine_ended_is_tried_again(end: str, said: str, make: Make,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, wanted = make(), Constraint.regex("[a-c]{3}")
+    with monkeypatch.context() as patched:
+        patched.setattr(policy.cache.process, "run", lambda name, job, timeout: (end, None))
+        with pytest.raises(GrammarTimeoutError, match=said):
+            policy.cache.get(wanted)
+    assert policy.cache.get(wanted).index is not None
+
+
+@pytest.mark.parametrize(("pattern", "why"), [
+    ("a{1,100000}", "20000 states"), ("(a{1,300}){1,300}", "20000 states"), ("((a{1,60}){1,60}){1,60}", "20000 states"),
+    ("(a|b)*a(a|b){16}", "20000 states"), (".*a.{14}", "20000 states"), (".{0,2000}", "98,682,000 entries"),
+])
+def test_what_is_too_large_is_known_before_anything_is_built(pattern: str, why: str, make: Make) -> None:
+    """The library would take half a minute and gigabytes. Only the first to ask pays for the check."""
+    policy = make()
+    for _ in range(3):
+        with pytest.raises(GrammarTimeoutError, match=why):
+            policy.cache.get(Constraint.regex(pattern))
     assert policy.cache.process.starts == 0
+    assert (policy.cache.cache.misses, policy.cache.cache.hits) == (1, 2)
+
+
+def test_a_child_that_was_killed_between_two_builds_is_replaced(make: Make) -> None:
+    policy = make()
+    process = policy.cache.process
+    policy.cache.get(Constraint.regex("[0-9]{2}"))
+    assert process._child is not None
+    process._child.kill()
+    process._child.wait()
+    assert policy.cache.get(Constraint.regex("[0-9]{3}")).index is not None
+    assert process.starts == 2
+
+
+def test_a_child_that_cannot_be_started_condemns_no_pattern(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_args: object, **_kwargs: object) -> None:
+        raise OSError("Resource temporarily unavailable")
+
+    policy, wanted = make(), Constraint.regex("[a-c]{3}")
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", none)
+        for _ in range(3):
+            with pytest.raises(ConfigError, match="Resource temporarily"):
+                policy.cache.get(wanted)
+    assert policy.cache.get(wanted).index is not None
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), ImportError("outlines"), RuntimeError("odd")])
+def test_whatever_a_library_raises_ends_one_request_only(error: Exception, make: Make,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not remembered: it is no word about the pattern."""
+    policy, wanted = make(), Constraint.regex("[a-c]{3}")
+    walker = GrammarWalker(policy, policy._vocabulary)
+
+    def fails(*_args: object) -> object:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fsm_cache, "normalise", fails)
+        with pytest.raises(ConstraintError, match=str(error)):
+            walker.start(wanted)
+    walker.start(wanted).close()
+
+
+def test_an_enumeration_of_thousands_is_served(make: Make, tokenizer: Tokenizer) -> None:
+    """The library tries every token in every state; it is given those that can be taken at all."""
+    rng = random.Random(7)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(1500)]
+    constraint = Constraint.json_schema({"enum": [*words, *(f"number {index:04d}" for index in range(3000))]})
+    walker = GrammarWalker(make(compile_timeout=120.0), tokenizer.vocabulary)
+    for word, inside in ((words[0], True), (words[-1], True), ("number 2999", True), ("number 3000", False)):
+        ids = tokenizer.spell(json.dumps(word))
+        with walker.start(constraint) as walk:
+            assert (walk.feed_allowed(ids) == len(ids) and walk.accepting) == inside
 
 
 def test_a_map_that_is_too_expensive_is_left_out(make: Make) -> None:

@@ -185,6 +185,43 @@ def test_words_of_an_ebnf_grammar_are_not_greedy(name: str) -> None:
         assert whole(grammar(name, Constraint.ebnf(source)), text), source
 
 
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(("source", "named"), [
+    ("root ::= root", "`root` can never"), ('root ::= "a" root', "`root` can never"),
+    ('root ::= "a" | b\nb ::= "(" b ")"', "`b` can never"),
+    ('root ::= a c?\na ::= b\nb ::= [x] (a | b+)\nc ::= "c"', "`a` can never"), ('x ::= "a"', "no rule `root`"),
+])
+def test_a_grammar_that_can_never_be_finished_is_refused_by_name(name: str, source: str, named: str) -> None:
+    with pytest.raises(ConstraintError, match=named):
+        backend(name).init_value(Constraint.ebnf(source))
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(("source", "text"), [
+    ('root ::= "a" root | "b"', "aab"), ('root ::= "a" root?', "aa"), ('root ::= "a" root*', "aaa"),
+    ('root ::= "a" root{0,2}', "aaa"), ('root ::= ("x" | root) "y" | other\nother ::= "z"', "zyy"),
+    ('root ::= "a"\nunused ::= "b" unused', "a"),
+])
+def test_a_grammar_that_may_go_on_for_ever_and_need_not_is_served(name: str, source: str, text: str) -> None:
+    assert whole(grammar(name, Constraint.ebnf(source)), text)
+
+
+def test_an_end_that_goes_on_like_a_number_is_refused_by_llguidance_alone() -> None:
+    """Its reader takes `1` of the end `1>` for part of the value."""
+    for schema, value, end, served in (
+            ({"type": "integer"}, "12", "1>", False), ({"type": "number"}, "2.5", ".5", False),
+            ({"type": "integer"}, "12", "</f>", True), ({"type": "string"}, '"a"', "1>", True),
+            ({"enum": ["a", None]}, '"a"', "e", True), ({"enum": [7]}, "7", "e", False)):
+        tag = Constraint.structural_tag({"structures": [{"begin": "<f>", "schema": schema, "end": end}],
+                                         "triggers": ["<f"]})
+        assert whole(grammar("xgrammar", tag), f"so <f>{value}{end} ok")
+        if served:
+            assert whole(grammar("llguidance", tag), f"so <f>{value}{end} ok")
+        else:
+            with pytest.raises(ConstraintError, match=r"structures\[0\].end"):
+                grammar("llguidance", tag)
+
+
 def test_the_narrow_mask_of_llguidance_is_its_own_canonical_token() -> None:
     one = grammar("llguidance", Constraint.regex("(captain|x) y"))
     take(one, "c")
@@ -219,6 +256,10 @@ def test_every_invalid_input_is_one_of_our_errors(name: str, bad: Constraint) ->
     ([{"begin": "<a>", "schema": {}, "end": ""}], [], "at least one"),
     ([{"begin": "<a>", "schema": {}, "end": ""}], ["<", "<a"], "prefixes"),
     ([], ["<"], "at least one"), ([{"begin": "<a>", "end": ""}], ["<"], "schema"),
+    ([{"begin": "<a>", "schema": {}, "end": ""}], ["<a", "<b"], "no tag begins with '<b'"),
+    ([{"begin": "<a>", "schema": {"type": "object", "properties": {"b": {"pattern": "("}}}, "end": ""}], ["<a"],
+     r"structures\[0\].schema/properties/b/pattern, position 0"),
+    ([{"begin": "<a>", "schema": {"$ref": "#"}, "end": ""}], ["<a"], r"structures\[0\].schema/\$ref"),
 ])
 def test_a_structural_tag_that_cannot_work_is_refused(name: str, structures: list[object], triggers: list[str],
                                                       said: str) -> None:

@@ -63,6 +63,7 @@ def test_jumps_limits_stop_strings_and_streams(name: str, make_engine: EngineFac
     stopped, = run(engine, [Ask("x", CARD, SamplingParams(max_new_tokens=60, stop=('"element"',)))])
     assert (stopped.finish_reason, stopped.matched) == ("stop", '"element"')
     assert '"element"' not in stopped.text
+    assert sum("stop string" in warning for warning in stopped.warnings) == 1
     events = list(engine.stream("x", constraint=CARD, sampling=SamplingParams(max_new_tokens=60)))
     final = events[-1].result
     assert final is not None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 import stages
+from jumpforward.recognisers.structural_format import FormatRecogniser
+from jumpforward.validity import is_valid
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import ConfigError, ConstraintError, UnsupportedConstraintError
+from shared_runtime.errors import ConfigError, ConstraintError, UnsatisfiableConstraintError, UnsupportedConstraintError
 from shared_runtime.policy import AdmitState, SampledRow, StageOptions
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.tokenizer import Tokenizer
@@ -22,6 +25,7 @@ from stages.stage5_backend_jump.decoder import STAGE, GrammarManagerPolicy
 from stages.stage5_backend_jump.torch_ops.bitmask_torch_ops import naive_apply_token_bitmask
 from stages.stage5_backend_jump.utils import MaskBuffer
 from tests.conftest import EngineFactory
+from tests.oracles.json_oracle import is_json_of
 from tests.unit.stage5_helpers import (
     SMALL,
     A,
@@ -228,6 +232,106 @@ def test_a_generated_tool_call_is_valid(make_engine: EngineFactory) -> None:
         make_engine(stage="stage5_backend_jump", backend="llguidance").generate_one("x", constraint=constraint)
 
 
+def _tag(begin: str = "<a>", end: str | list[str] = "</a>", content: object = None) -> dict[str, object]:
+    return {"type": "tag", "begin": begin, "content": content or {"type": "const_string", "value": "x"}, "end": end}
+
+
+LISTS = _tag("<j>", "</j>", {"type": "json_schema", "json_schema": {"type": "array", "items": {"type": "integer"}}})
+FORMS: tuple[dict[str, object], ...] = (
+    *({"type": "triggered_tags", "triggers": ["<a", "<j"], "tags": [_tag(), LISTS], **more} for more in (
+        {}, {"at_least_one": True}, {"stop_after_first": True}, {"at_least_one": True, "stop_after_first": True},
+        {"excludes": ["bye", "no"]})),
+    *({"type": "tags_with_separator", "separator": ",", "tags": [_tag(), LISTS], **more} for more in (
+        {}, {"at_least_one": True}, {"stop_after_first": True})),
+    {"type": "any_text", "excludes": ["no", "b<"]}, _tag(content={"type": "any_text"}), _tag(end=["</a>", ""]),
+    {"type": "sequence", "elements": [{"type": "any_text", "excludes": ["<"]}, _tag(), {
+        "type": "or", "elements": [LISTS, {"type": "const_string", "value": "hi"}]}]},
+    {"type": "sequence", "elements": [{"type": "any_text"}, _tag()]},
+    {"type": "star", "content": {"type": "or", "elements": [_tag(), LISTS]}},
+    {"type": "repeat", "content": LISTS, "min": 1, "max": 2}, {"type": "plus", "content": _tag()},
+    {"type": "optional", "content": LISTS},
+    {"type": "sequence", "elements": [{"type": "regex", "pattern": "(hi)*\\d?"},
+                                      {"type": "grammar", "grammar": 'root ::= "x" | "(" root ")"'}]},
+)
+PIECES = ("<a>x</a>", "<a>", "hi", "x", "</a>", "<a", ",", "bye", "<j>[1, 2]</j>", "<j>[]", "</j>", "b<", "<", "no",
+          "7", "(x)")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: json.dumps(form)[:70])
+def test_each_format_of_a_tag_is_what_the_recogniser_says(form: dict[str, object], tokenizer: Tokenizer,
+                                                         backends: dict[str, BaseGrammarBackend]) -> None:
+    rng = random.Random(json.dumps(form))
+    source = json.dumps({"type": "structural_tag", "format": form})
+    recogniser = FormatRecogniser.of(source, is_json_of, lambda pattern, part: re.fullmatch(
+        pattern, part, re.ASCII) is not None)
+    grammar = backends["xgrammar"].init_value(Constraint.structural_tag(source)).grammar
+    single = tokenizer.vocabulary.byte_tokens
+    assert recogniser is not None
+    for _ in range(150):
+        text = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 4)))
+        walk = grammar.copy()
+        try:
+            for byte in text.encode():
+                walk.accept_token(single[byte])
+            got = walk.accepting
+        except ConstraintError:
+            got = False
+        assert got == recogniser.accepts(text), text
+
+
+def test_the_validity_of_an_answer_in_either_form_is_decided() -> None:
+    answer = '<call>{"city": "Oslo", "days": 2}</call> Done.'
+    at_least_one = json.loads(json.dumps(TOOLS_FORMAT).replace('"triggers"', '"at_least_one": true, "triggers"'))
+    for tools in (TOOLS, TOOLS_FORMAT, at_least_one):
+        constraint = Constraint.structural_tag(tools)
+        assert is_valid(constraint, answer) is True
+        assert is_valid(constraint, answer.replace("2", '"2"')) is False
+        assert is_valid(constraint, answer.replace("</call>", "")) is False
+    unknown = Constraint.structural_tag({"format": {"type": "token", "token": 3}})
+    assert is_valid(unknown, answer) is None
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize(("tools", "named"), [
+    ({"structures": [{"begin": "<call>", "schema": {"type": "strnig"}, "end": ""}], "triggers": ["<call"]},
+     r"structural_tag.structures\[0\].schema/type"),
+    ({"format": {"type": "triggered_tags", "triggers": ["<call"], "tags": [{"begin": "<call>", "end": "", "content": {
+        "type": "json_schema", "json_schema": {"type": "strnig"}}}]}},
+     r"structural_tag.format.tags\[0\].content.json_schema/type"),
+    ({"format": {"type": "triggered_tags", "triggers": ["<x"], "tags": [{"begin": "<call>", "end": "", "content": {
+        "type": "json_schema", "json_schema": {}}}]}}, r"structural_tag.format.tags\[0\].begin"),
+])
+def test_an_error_in_a_tag_names_its_place_in_the_form_that_came(
+        name: str, tools: dict[str, object], named: str, backends: dict[str, BaseGrammarBackend]) -> None:
+    with pytest.raises(ConstraintError, match=named):
+        backends[name].init_value(Constraint.structural_tag(tools))
+
+
+@pytest.mark.parametrize(("leaf", "named"), [
+    ({"type": "regex", "pattern": "("}, r"format.elements\[0\].pattern, position 0"),
+    ({"type": "grammar", "grammar": 'root ::= "a" root'}, r"format.elements\[0\].grammar, ebnf"),
+    ({"type": "json_schema", "json_schema": False}, r"format.elements\[0\].json_schema"),
+])
+def test_a_part_of_a_format_that_cannot_be_served_is_named(leaf: dict[str, object], named: str,
+                                                           backends: dict[str, BaseGrammarBackend]) -> None:
+    form = {"type": "sequence", "elements": [leaf]}
+    with pytest.raises(ConstraintError, match=named):
+        backends["xgrammar"].init_value(Constraint.structural_tag({"format": form}))
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize("source", ["root ::= root", 'root ::= "a" root', 'root ::= "b" | x\nx ::= [a-z] x'])
+def test_a_grammar_that_never_ends_is_refused_here_too(name: str, source: str,
+                                                       backends: dict[str, BaseGrammarBackend]) -> None:
+    with pytest.raises(UnsatisfiableConstraintError, match="never be finished"):
+        backends[name].init_value(Constraint.ebnf(source))
+
+
+def test_both_generations_know_the_same_deviations() -> None:
+    """They share the library and what is told to it."""
+    assert (FOLDER / "deviations.toml").read_bytes() == (FOLDER.parent / "stage4_backends/deviations.toml").read_bytes()
+
+
 def test_what_a_library_would_drop_is_a_warning_and_a_refusal_when_strict(
         tokenizer: Tokenizer, backends: dict[str, BaseGrammarBackend]) -> None:
     schema = {"type": "object", "properties": {"s": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}},
@@ -389,15 +493,15 @@ def test_the_scheduler_has_no_jump_and_nobody_leaves_the_batch(tokenizer: Tokeni
     before_decode, = [node for node in ast.walk(tree)
                       if isinstance(node, ast.FunctionDef) and node.name == "before_decode"]
     assert [ast.unparse(statement) for statement in before_decode.body[1:]] == ["return policy.Requeue()"]
-    assert STAGE.capabilities.jump_forward == ("none",)
+    assert STAGE.capabilities.jump_forward == ("none", "draft", "force"), "by the backend, never by the scheduler"
     imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert "outlines_jump_forward" not in imports
 
 
-def test_what_is_not_built_yet_is_not_claimed() -> None:
+def test_what_this_generation_could_do_is_claimed() -> None:
     can = STAGE.capabilities
     assert (can.overlap, can.overlaps_by_default) == ("delayed", True)
-    assert can.speculation is False
+    assert (can.speculation, can.tensor_parallel) == (True, True)
     assert (can.async_compile, can.reasoning, can.backends[0]) == (True, True, "xgrammar")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -281,6 +283,22 @@ def test_an_end_of_think_that_is_no_single_token_is_refused_with_its_ids(
         token: str, said: str, tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=said):
         GrammarManagerPolicy(context_over(tokenizer.vocabulary, tokenizer, options=StageOptions(think_end=token)))
+
+
+@pytest.mark.parametrize("value", [5, True, 10**9, ["<file_sep>"], b"<file_sep>"], ids=repr)
+def test_an_end_of_think_that_is_no_text_is_refused(value: object, make_engine: EngineFactory) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"think_end: must be a token's printed name, not {value!r}")):
+        make_engine(stage=5, options=StageOptions(think_end=value))  # type: ignore[arg-type]  # what a caller may give
+
+
+def test_a_stop_token_that_ends_the_reasoning_part_is_refused_where_an_answer_has_to_follow(
+        make_engine: EngineFactory) -> None:
+    engine = make_engine(stage=5, options=THINKS)
+    stops = SamplingParams(max_new_tokens=3, stop_token_ids=(5,))
+    with pytest.raises(RequestError, match="stop_token_ids: token 5 ends the reasoning part"):
+        engine.generate_one("x", constraint=YEAR, sampling=stops)
+    for constraint, sampling in ((None, stops), (YEAR, replace(stops, thinking=False))):
+        assert engine.generate_one("x", constraint=constraint, sampling=sampling).error is None
 
 
 def test_stages_without_reasoning_and_requests_without_a_place_for_a_budget_say_so(make_engine: EngineFactory) -> None:

@@ -203,7 +203,7 @@ def test_a_draft_is_cut_at_an_id_that_is_no_token(strange: int, make_engine: Eng
     _install(engine, lambda req, room: Proposal(draft=(plain.token_ids[len(req.output_ids)], strange)[:room]))
     result = engine.generate_one(PROMPTS[0], sampling=params)
     assert result.token_ids == plain.token_ids
-    assert result.counts["drafted"] == result.counts["accepted"] == 2
+    assert result.counts["drafted"] == result.counts["accepted"] == 3
 
 
 def test_a_stage_that_proposes_too_much_is_told(make_engine: EngineFactory) -> None:

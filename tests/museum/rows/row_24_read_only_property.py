@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shared_runtime.constrain import llguidance_source
 from shared_runtime.constrain.token_view import TokenView
 from shared_runtime.policy import StageContext
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage3_outlines.fsm_cache import FSMCache
-from stages.stage4_backends import llguidance_backend
 from tests.museum.bench import Bench, hold, unbroken
 from tests.museum.exhibit import Exhibit, Injection
 from tests.museum.jumps import ask
@@ -52,4 +52,4 @@ def _of_stage3(vocabulary: Vocabulary, tokenizer: Tokenizer) -> object:
 EXHIBIT: Exhibit[Adapter] = Exhibit(
     24, SetsAPaddingToken, {"stage3": _of_stage3, "stage4": TokenView}, an_adapter_changes_nothing,
     "the adapter cannot be made: FrozenInstanceError",
-    Injection(llguidance_backend, "TokenView", SetsAPaddingToken, scenario, "start-up failed"))
+    Injection(llguidance_source, "TokenView", SetsAPaddingToken, scenario, "start-up failed"))

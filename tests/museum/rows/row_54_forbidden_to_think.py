@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from shared_runtime.constraint import Constraint
-from shared_runtime.sampling_params import SamplingParams
-from stages.stage5_backend_jump import decoder, reasoner_grammar_backend
+from stages.stage5_backend_jump import reasoner_grammar_backend
 from stages.stage5_backend_jump.reasoner_grammar_backend import ReasonerGrammarObject, ThinkingRows
-from tests.museum.bench import Bench, hold, request, unbroken
+from tests.conformance.harness import Ask
+from tests.museum.bench import Bench, hold, unbroken
+from tests.museum.drafts import draft_with, saying
 from tests.museum.exhibit import Exhibit, Injection
 from tests.museum.grammars import AnyText
-from tests.museum.policies import feed, ready
 from tests.museum.tiny import THINK_END
 
 ObjectClass = type[ReasonerGrammarObject]
@@ -64,20 +64,16 @@ def accept_and_roll_back_change_nothing(object_class: ObjectClass, bench: Bench)
 
 
 def scenario(bench: Bench) -> None:
-    """A draft that went over the end of thinking is refused: its tokens are taken back."""
-    policy = decoder.GrammarManagerPolicy(bench.context(think_end=THINK_END))
-    req = request(Constraint.regex("[0-9]{9}"), sampling=SamplingParams(thinking=True))
-    ready(policy, req)
-    letter, digit = bench.tokenizer.encode("x7")
+    """A model that ends its thinking and answers with digits, and guesses so beforehand, with a letter behind."""
+    digit, letter = bench.tokenizer.encode("7y")
     think_end, = bench.tokenizer.encode(THINK_END)
-    feed(policy, req, letter)
-    before = policy.describe(req)
-    feed(policy, req, letter, think_end, digit)
-    grammar = req.grammar
-    assert isinstance(grammar, ReasonerGrammarObject)
+    engine = bench.engine(5, options=bench.context(think_end=THINK_END).options)
+    draft_with(engine, lambda req: (think_end, digit, digit, letter) if len(req.output_ids) == 1 else ())
+    params = saying(digit, thinking=True, thinking_budget=1)
     with unbroken("a draft over the end of thinking cannot be taken back"):
-        grammar.rollback(3)
-    hold(policy.describe(req) == before, "a draft over the end of thinking cannot be taken back")
+        result = bench.run(engine, [Ask("x", Constraint.regex("[0-9]{4}"), params)])[0]
+    hold(result.error is None, f"a draft over the end of thinking cannot be taken back: {result.error}")
+    hold(result.counts["accepted"] == 3, f"{result.counts['accepted']} of three right drafts were taken")
 
 
 EXHIBIT: Exhibit[ObjectClass] = Exhibit(

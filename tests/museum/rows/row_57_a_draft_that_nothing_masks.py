@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from shared_runtime import token_chooser
+from shared_runtime.constraint import Constraint
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.sampler import SampleOutput
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
@@ -37,16 +38,17 @@ def only_what_was_sampled_comes_out(check: Verify, bench: Bench) -> None:
 
 
 def scenario(bench: Bench) -> None:
-    """A model that says `a`, and guesses: `b`, and an id that no token has."""
-    a, b = bench.tokenizer.encode("a")[0], bench.tokenizer.encode("b")[0]
-    engine = bench.engine(1)
-    for draft in ((b, b), (a, b), (bench.tokenizer.vocabulary.width,)):
+    """A model that writes digits under a grammar for digits, and guesses: letters, and an id that no token has."""
+    digit, letter = bench.tokenizer.encode("7y")
+    for draft in ((letter, letter), (digit, letter), (bench.tokenizer.vocabulary.width,)):
+        engine = bench.engine(5)
         draft_with(engine, lambda req, draft=draft: draft)  # type: ignore[misc]  # one draft for this turn
         with unbroken(f"the draft {draft} ended the loop"):
-            result = bench.run(engine, [Ask("x", sampling=saying(a, max_new_tokens=8, ignore_eos=True))])[0]
-        hold(result.text == "a" * 8, f"a draft that the model does not say came out: {result.text}")
+            result = bench.run(engine, [Ask("x", Constraint.regex("[0-9]{8}"), saying(digit))])[0]
+        hold(result.error is None, f"a draft came out that the grammar refuses: {result.error}")
+        hold(result.text == "7" * 8, f"a draft that the model does not say came out: {result.text}")
 
 
 EXHIBIT: Exhibit[Verify] = Exhibit(
     57, takes_the_draft, {"runtime": verify}, only_what_was_sampled_comes_out, "under the mask it is",
-    Injection(token_chooser, "verify", takes_the_draft, scenario, "that the model does not say came out"))
+    Injection(token_chooser, "verify", takes_the_draft, scenario, "a draft came out that the grammar refuses"))

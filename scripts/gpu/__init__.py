@@ -1,0 +1,1 @@
+"""The parts of `scripts/gpu_check.py`: a model made on the spot, what is checked, what is measured, and the ledger."""

@@ -1,0 +1,168 @@
+"""The player on a web page: by keyboard, for a screen reader, in light and dark, on a phone, under attack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jumpforward.stepper import recording as recording_module
+from jumpforward.stepper.recording import record
+from shared_runtime.config import EngineConfig
+from shared_runtime.constraint import Constraint
+from shared_runtime.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+PLAYER = Path(recording_module.__file__).with_name("player")
+
+
+@pytest.fixture(scope="session")
+def recordings(tiny_model: Path) -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(record(
+        EngineConfig(model=str(tiny_model), stage=stage, exact=True), "Describe a cat.",
+        constraint=Constraint.regex(r'\{"name": "[a-z]{1,8}", "age": [0-9]{1,2}\}'),
+        sampling=SamplingParams(max_new_tokens=60)).as_dict())) for stage in (1, 2)]
+
+
+def _page(folder: Path, recordings: list[dict[str, Any]]) -> None:
+    scripts = "".join(f'<script type="application/json">{json.dumps(one).replace("</", "<" + chr(92) + "/")}</script>'
+                      for one in recordings)
+    (folder / "index.html").write_text(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>player</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="player.css"></head><body><main><h1>A page</h1><h2>A player</h2>'
+        f'<div class="jf-player">{scripts}</div></main><script type="module">'
+        'import { mountAll } from "./player.js"; await mountAll(); document.body.dataset.ready = "yes";'
+        "</script></body></html>", encoding="utf-8")
+    for name in ("player.js", "player.css"):
+        (folder / name).write_bytes((PLAYER / name).read_bytes())
+
+
+@pytest.fixture(scope="session")
+def address(recordings: list[dict[str, Any]], serve: Callable[[Path], str],
+            tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("player")
+    _page(folder, recordings)
+    return serve(folder)
+
+
+@pytest.fixture
+def player(page: Page, address: str) -> Page:
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    return page
+
+
+def _turn(page: Page) -> int:
+    return int(page.inner_text(".jf-count").split()[1])
+
+
+def _answer(page: Page) -> str:
+    return "".join(page.locator(".jf-text").first.locator(".jf-token").all_inner_texts())
+
+
+def test_it_plays_by_keyboard_alone(player: Page, recordings: list[dict[str, Any]]) -> None:
+    frames = recordings[0]["frames"]
+    for _ in range(12):
+        player.keyboard.press("Tab")
+        if player.evaluate("document.activeElement.dataset.action") == "next":
+            break
+    assert player.evaluate("document.activeElement.dataset.action") == "next"
+    player.keyboard.press("ArrowRight")
+    player.keyboard.press("ArrowRight")
+    assert _turn(player) == 3
+    player.keyboard.press("ArrowLeft")
+    assert _turn(player) == 2
+    player.keyboard.press("End")
+    assert _turn(player) == len(frames)
+    player.keyboard.press("Home")
+    assert _turn(player) == 1
+    player.keyboard.press("Enter")
+    assert _turn(player) == 2, "the focused button works as a button"
+
+
+def test_each_turn_shows_what_the_recording_says(player: Page, recordings: list[dict[str, Any]]) -> None:
+    for number, recording in enumerate(recordings):
+        player.locator(".jf-tabs button").nth(number).click()
+        tokens: list[dict[str, Any]] = []
+        for index, frame in enumerate(recording["frames"]):
+            tokens = tokens[:frame["keep"]] + frame["tokens"]
+            assert _turn(player) == index + 1
+            assert player.locator(".jf-says li").all_inner_texts() == frame["says"]
+            assert _answer(player) == "".join(token["text"] for token in tokens).replace(" ", "␣").replace("\n", "↵")
+            if frame["state"] is not None:
+                assert player.locator(".jf-fsm .jf-current").count() == 1
+            player.locator('[data-action="next"]').click()
+
+
+def test_it_goes_to_the_next_jump(player: Page, recordings: list[dict[str, Any]]) -> None:
+    assert not player.locator('[data-mark="jump"]').is_visible(), "stage 1 has none"
+    player.locator(".jf-tabs button").nth(1).click()
+    jumps = [index + 1 for index, frame in enumerate(recordings[1]["frames"]) if "jump" in frame["marks"]]
+    player.locator('[data-mark="jump"]').click()
+    assert _turn(player) == jumps[0]
+    player.keyboard.press("j")
+    assert _turn(player) == jumps[1]
+    assert player.get_by_role("heading", name="Tokenized again").is_visible()
+
+
+def test_it_plays_by_itself_and_leaves_the_screen_reader_in_peace(player: Page) -> None:
+    player.evaluate("window.setInterval = ((real) => (work) => real(work, 5))(window.setInterval)")
+    assert player.get_attribute(".jf-says", "aria-live") == "polite"
+    player.locator('[data-action="play"]').click()
+    assert player.get_attribute(".jf-says", "aria-live") == "off"
+    player.wait_for_function("document.querySelector('.jf-says').getAttribute('aria-live') === 'polite'")
+    assert _turn(player) == int(player.inner_text(".jf-count").split()[3].rstrip(","))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(player: Page, scheme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    player.emulate_media(color_scheme=scheme)
+    for number in (0, 1):
+        player.locator(".jf-tabs button").nth(number).click()
+        player.locator('[data-action="next"]').click()
+        found = Axe().run(player)
+        wrong = [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in found.response["violations"]]
+        assert wrong == []
+
+
+def test_a_phone_does_not_scroll_sideways(player: Page) -> None:
+    player.set_viewport_size({"width": 360, "height": 740})
+    for number in (0, 1):
+        player.locator(".jf-tabs button").nth(number).click()
+        for action in ("first", "next", "last"):
+            player.locator(f'[data-action="{action}"]').click()
+            assert player.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_hostile_recording_runs_nothing(page: Page, recordings: list[dict[str, Any]], serve: Callable[[Path], str],
+                                          tmp_path: Path) -> None:
+    """A recording may come from anywhere: its texts are texts, and of its drawing only what draws is kept."""
+    evil = json.loads(json.dumps(recordings[1]))
+    bad = "<img src=x onerror=\"document.body.dataset.hacked='yes'\">"
+    evil["request"]["prompt"] = evil["answer"] = evil["stage"]["title"] = bad
+    for frame in evil["frames"]:
+        frame["says"] = [bad]
+        frame["grammar"] = {bad: bad}
+        for token in frame["tokens"]:
+            token["text"] = bad
+    evil["picture"]["svg"] = (
+        '<svg xmlns="http://www.w3.org/2000/svg" onload="document.body.dataset.hacked=1" viewBox="0 0 9 9">'
+        '<script>document.body.dataset.hacked="yes"</script><image href="http://example.org/x.png"/>'
+        '<foreignObject><iframe src="javascript:1"></iframe></foreignObject><g data-state="0" onclick="x()">'
+        '<circle class="jf-disc" cx="1" cy="1" r="1" style="background:url(http://example.org)"/></g></svg>')
+    _page(tmp_path, [evil])
+    page.goto(serve(tmp_path))
+    page.wait_for_selector("body[data-ready]")
+    page.locator('[data-action="next"]').click()
+    assert page.evaluate("document.body.dataset.hacked") is None
+    assert page.locator(".jf-fsm-box circle").count() == 1
+    assert page.locator(".jf script, .jf image, .jf iframe, .jf img, .jf [onclick]").count() == 0
