@@ -6,17 +6,23 @@ Each check returns what it has seen, raises AssertionError with what is wrong, o
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-from scripts.gpu.bench import MIXED, Bench, in_language, serve
-from scripts.gpu.ledger import NotHereError
+from scripts.gpu.bench import CARD, MIXED, Bench, in_language, serve
+from scripts.gpu.ledger import ROOT, NotHereError
 from shared_runtime.conformance.target import Target
 from shared_runtime.constraint import Constraint
 from shared_runtime.execution.flash_attention import find_flashinfer
+from shared_runtime.model.config import ModelConfig
+from shared_runtime.model.locate import locate_model
+from shared_runtime.model.shard import valid_sizes
 from shared_runtime.result import Result
 from shared_runtime.sampling_noise import gumbel_noise
 from shared_runtime.sampling_params import SamplingParams
@@ -42,6 +48,7 @@ def _named(bench: Bench) -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"recorded passes against eager ones, {dtype}", partial(graphs, bench, dtype)
     yield "a grammar takes the same way through the model", partial(same_way, bench)
     yield "FlashInfer against torch's attention", partial(flashinfer, bench)
+    yield "ranks over NCCL print what one process prints", partial(ranks, bench)
     yield "exact mode: alone as among fifteen", partial(company, bench)
     for name in ("draft", "force+draft", "force", "overlap", "ngram"):
         yield f"{name} against plain, exact mode", partial(mode_against_plain, bench, name)
@@ -139,6 +146,25 @@ def flashinfer(bench: Bench) -> str:
                 bench.engine(dtype="bf16", attention="sdpa", cuda_graphs=recorded) as reference:
             seen.append(compare(serve(engine, params), serve(reference, params), strict=False))
     return "; ".join(seen)
+
+
+def ranks(bench: Bench) -> str:
+    """The command line on as many GPUs as the model's heads allow."""
+    sizes = valid_sizes(ModelConfig.from_folder(locate_model(bench.model, None)))
+    size = max(one for one in sizes if one <= max(1, torch.cuda.device_count()))
+    if size == 1:
+        raise NotHereError(f"{torch.cuda.device_count()} GPUs, and the model can be shared by {sizes}")
+    target = bench.stage_5()
+    words = ["-m", "jumpforward", "run", "a card ", "--no-chat", "--model", bench.model, "--load-format",
+             bench.load_format, "--device", bench.device, "--stage", "5", "--backend", target.backend, "--regex",
+             CARD.source, "--no-cuda-graphs"]
+    said = [subprocess.run([sys.executable, *words, *more], capture_output=True, text=True, timeout=120, check=False,
+                           cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+            for more in ([], ["--tp", str(size)])]
+    assert [one.returncode for one in said] == [0, 0], said[-1].stderr
+    assert in_language(CARD, said[1].stdout.strip()), said[1].stdout
+    same = "the same text" if said[0].stdout == said[1].stdout else "another text, from a near tie on"
+    return f"{size} ranks; {same}"
 
 
 def company(bench: Bench) -> str:

@@ -12,6 +12,7 @@ from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.deviations import About, Deviation, deviation_of
 from shared_runtime.conformance.target import Target
 from shared_runtime.conformance.text_check import Got, TextCheck, TextChecker
+from shared_runtime.constrain.known_deviations import ListedDeviationError
 from shared_runtime.constrain.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
@@ -125,6 +126,10 @@ class Judge:
     def _judged(self, case: Case, constraint: Constraint, target: Target) -> CaseVerdict:
         try:
             self.walker(target).start(constraint).close()
+        except ListedDeviationError as error:
+            if case.expect == "ok":
+                return self._row(case, target, "listed_deviation", error=error.as_dict(), deviation=error.message)
+            return self._refused(case, target, error.as_dict())
         except ConstraintError as error:
             return self._refused(case, target, error.as_dict())
         texts = self._texts(case, constraint, target)

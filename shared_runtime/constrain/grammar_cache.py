@@ -12,6 +12,9 @@ from shared_runtime.errors import JumpforwardError
 
 V = TypeVar("V")
 
+ENTRY_BYTES = 1024
+"""About what an entry takes beside its value: a stream of tiny grammars, all refused, must not fill the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[V]):
@@ -73,4 +76,4 @@ class GrammarCache(Generic[V]):
 
 
 def _weight(key: Constraint, entry: _Entry[V]) -> int:
-    return len(key.source) + sum(map(len, key.choices)) + entry.nbytes
+    return ENTRY_BYTES + len(key.source) + sum(map(len, key.choices)) + entry.nbytes

@@ -7,9 +7,9 @@ of features here; each stage keeps, per backend, which of them its library drops
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from shared_runtime.constrain.charset import CharSet
@@ -143,8 +143,8 @@ def _of_objects(schema: Schema, asserted: set[str]) -> Iterator[str]:
     is_open = schema.get("additionalProperties", True) is not False
     if patterned and is_open:
         yield "patternProperties of an open object"
-    if patterned and _names_overlap(schema):
-        yield "overlapping patternProperties"
+    if patterned:
+        yield from _overlaps(schema)
     undeclared = set(map(str, _list(schema, "required"))) - set(_map(schema, "properties"))
     if patterned and undeclared:
         yield "required by a pattern"
@@ -154,15 +154,22 @@ def _of_objects(schema: Schema, asserted: set[str]) -> Iterator[str]:
         yield "minProperties of an open object"
 
 
-def _names_overlap(schema: Schema) -> bool:
-    """Whether two entries may describe one name: two patterns, or a pattern and a property."""
+def _overlaps(schema: Schema) -> Iterator[str]:
+    """Two patterns that one name may fit, and a pattern that fits a property's name."""
+    patterns = [search_tree(pattern) for pattern in _map(schema, "patternProperties")]
+    names: list[Node] = [concat(CharSet.char(ord(char)) for char in name) for name in _map(schema, "properties")]
+    crossing = _any_overlap(combinations(patterns, 2))
+    if crossing:
+        yield "patterns that overlap"
+    if crossing or _any_overlap(product(names, patterns)):
+        yield "overlapping patternProperties"
+
+
+def _any_overlap(pairs: Iterable[tuple[Node, Node]]) -> bool:
     try:
-        patterns = [search_tree(pattern) for pattern in _map(schema, "patternProperties")]
-        names: list[Node] = [concat(CharSet.char(ord(char)) for char in name) for name in _map(schema, "properties")]
-        return any(overlap(*pair) for pair in combinations(patterns, 2)) or any(
-            overlap(name, pattern) for name in names for pattern in patterns)
+        return any(overlap(*pair) for pair in pairs)
     except ConstraintError:
-        return True  # beyond the dialect, or too large to be compared
+        return True  # too large to be compared
 
 
 def _loses_siblings(schema: Schema, key: str, others: set[str]) -> bool:

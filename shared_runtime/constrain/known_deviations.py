@@ -12,13 +12,18 @@ from shared_runtime.constrain.json_schema_checks import AskedSchema, features
 from shared_runtime.errors import UnsupportedConstraintError
 
 
+class ListedDeviationError(UnsupportedConstraintError):
+    """A constraint that the library is known to get wrong, and that is refused for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deviation:
     """One entry of the list.
 
     Attributes:
         feature: of a schema (see `json_schema_checks`), "" for what no schema shows.
-        effect: what comes out. refuse: there is no useful answer at all, so it is refused without `strict`, too.
+        effect: what comes out. upstream: where it is told or discussed.
+        refuse: the library refuses it, so it is refused without `strict`, too.
         schema, accepts, refuses: a reproducer, JSON text: the library lets `accepts` through, which `schema` forbids,
             or keeps out `refuses`, which it allows.
     """
@@ -29,6 +34,7 @@ class Deviation:
     version: str
     feature: str
     effect: str
+    upstream: str
     refuse: bool = False
     schema: str = ""
     accepts: str = ""
@@ -48,7 +54,7 @@ def warnings_of(path: Path, backend: str, asked: Iterable[AskedSchema], *, stric
         path: the list. backend: whose library. strict: refuse, do not warn.
 
     Raises:
-        UnsupportedConstraintError: it gets something wrong and `strict` is set, or nothing useful would be left.
+        ListedDeviationError: it gets something wrong and `strict` is set, or nothing useful would be left.
     """
     known = {entry.feature: entry for entry in read_deviations(path) if entry.backend == backend and entry.feature}
     found: dict[str, str] = {}
@@ -59,7 +65,7 @@ def warnings_of(path: Path, backend: str, asked: Iterable[AskedSchema], *, stric
                 continue
             said = f"{entry.library} {entry.version}: {entry.effect} ({where}{feature.path})"
             if entry.refuse or strict:
-                raise UnsupportedConstraintError(said, where="constraint",
-                                                 fix="write the schema without it, or use another --backend")
+                raise ListedDeviationError(f"{said}; see {entry.upstream}", where="constraint",
+                                           fix="write the schema without it, or use another --backend")
             found.setdefault(entry.id, said)
     return tuple(found.values())

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import torch
 
+from scripts.gpu import checks
 from scripts.gpu.bench import Bench, Mode
 from scripts.gpu.checks import compare
 from scripts.gpu.ledger import Ledger, Measurement, NotHereError, percentiles
@@ -65,6 +66,7 @@ def test_every_check_that_needs_no_gpu_passes_on_the_cpu(tmp_path: Path) -> None
     assert skipped <= {"mask kernel against the naive loop", "token filter kernel against the CPU's",
                        "recorded passes against eager ones, fp32", "recorded passes against eager ones, bf16",
                        "a grammar takes the same way through the model", "FlashInfer against torch's attention",
+                       "ranks over NCCL print what one process prints",
                        "draft against plain, exact mode", "force+draft against plain, exact mode",
                        "force against plain, exact mode", "overlap against plain, exact mode",
                        "ngram against plain, exact mode"}
@@ -186,6 +188,16 @@ def test_a_stages_modes_are_those_it_has() -> None:
         bench.mode(next(one for one in bench.targets() if one.spec.id == 1), "draft")
     assert {target.spec.id for target, _ in plan(bench, full=False)} == {1, 2, 3, 4, 5}
     assert all(mode.name == "plain" for _, mode in plan(bench, full=False))
+
+
+@pytest.mark.slow
+def test_the_check_of_ranks_compares_them_with_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with two GPUs, over gloo."""
+    bench = Bench(Ledger.begin("cpu", {}), str(make_model(tmp_path, small=True)), "dummy", "cpu")
+    with pytest.raises(NotHereError, match="0 GPUs, and the model can be shared by"):
+        checks.ranks(bench)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert checks.ranks(bench) == "2 ranks; the same text"
 
 
 def test_bandwidth_is_measured() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
-from shared_runtime.errors import GrammarTimeoutError
+from shared_runtime.errors import EngineStateError, GrammarTimeoutError, JumpforwardError
 from shared_runtime.execution.parallel_engine import ParallelEngine
-from shared_runtime.execution.rank_group import RankGroup
+from shared_runtime.execution.rank_group import RankGroup, TorchRankGroup
+from shared_runtime.execution.rank_place import RankPlace
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import AcceptResult, SampledRow, StageOptions
 from shared_runtime.request_factory import Ask
@@ -142,6 +145,29 @@ def test_the_core_on_two_ranks(stage: dict[str, object], shared_model: Path) -> 
 def test_the_core_on_three_ranks_of_the_real_model(stage: dict[str, object], embedded_folder: Path) -> None:
     ranks = run_on_ranks(3, core, embedded_folder, stage, 4, timeout_s=500)
     _holds(ranks, Tokenizer.from_folder(embedded_folder), 4)
+
+
+# what ranks tell each other
+
+def test_an_error_is_the_same_on_the_rank_it_is_told_to() -> None:
+    """Errors travel: what failed on one rank has failed on all, with its message, place, offset and blame."""
+    kinds: list[type[JumpforwardError]] = [JumpforwardError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 12
+    for kind in kinds:
+        error = kind("it is wrong", where="there", fix="mend it")
+        if "offset" in vars(error):
+            vars(error)["offset"] = 7
+        told = pickle.loads(pickle.dumps(error))
+        assert type(told) is kind
+        assert (str(told), told.as_dict(), vars(told)) == (str(error), error.as_dict(), vars(error))
+
+
+def test_ranks_that_do_not_meet_say_so(tmp_path: Path) -> None:
+    place = RankPlace(0, 2, 0, f"file://{tmp_path / 'nobody'}")
+    with pytest.raises(EngineStateError, match="rank 0 of 2 could not meet the others"):
+        TorchRankGroup.connect(torch.device("cpu"), place, timeout_s=0.5)
 
 
 # ranks that are not alike

@@ -10,7 +10,7 @@ import pytest
 
 from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
 from shared_runtime.constrain.failures import Refusal, blame_of, library_fault, own_error
-from shared_runtime.constrain.grammar_cache import GrammarCache
+from shared_runtime.constrain.grammar_cache import ENTRY_BYTES, GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import Blame, ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
 
@@ -85,17 +85,24 @@ def test_success_and_reset_end_the_doubt() -> None:
 
 
 def test_the_books_of_the_cache_follow_what_it_holds() -> None:
-    cache: GrammarCache[str] = GrammarCache(limit_bytes=100)
+    cache: GrammarCache[str] = GrammarCache(limit_bytes=2 * ENTRY_BYTES + 100)
     error = failure("grammar")
     cache.put(KEY, "grammar", 30)
-    assert cache.total_bytes == 31
+    assert cache.total_bytes == ENTRY_BYTES + 31
     cache.refuse(KEY, "refused", error)
-    assert cache.total_bytes == 1 + len(str(error))
+    assert cache.total_bytes == ENTRY_BYTES + 1 + len(str(error))
     for text in ("b", "c", "d"):
         cache.put(Constraint.regex(text), text, 40)
     assert [cache.get(Constraint.regex(text)) for text in "abcd"] == [None, None, "c", "d"]
-    cache.put(Constraint.choice(["xy", "z"]), "large", 1000)
-    assert (len(cache), cache.total_bytes) == (1, 1003)
+    cache.put(Constraint.choice(["xy", "z"]), "large", 100 * ENTRY_BYTES)
+    assert (len(cache), cache.total_bytes) == (1, 101 * ENTRY_BYTES + 3)
+
+
+def test_a_stream_of_tiny_refusals_does_not_fill_the_memory() -> None:
+    cache: GrammarCache[str] = GrammarCache(limit_bytes=100 * ENTRY_BYTES)
+    for number in range(1000):
+        cache.refuse(Constraint.regex(f"({number}"), "refused", failure("grammar"))
+    assert len(cache) < 100
 
 
 # ---------------------------------------------------------------- compiles that were given up

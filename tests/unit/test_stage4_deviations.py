@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
+from dataclasses import replace
 
 import jsonschema
+import llguidance
 import pytest
 
+from shared_runtime.conformance.case_file import Case
+from shared_runtime.conformance.target import all_targets
+from shared_runtime.conformance.verdict import Judge
 from shared_runtime.constrain.conjoined_schema import conjoined_schema
 from shared_runtime.constrain.json_schema_checks import features, read_schema
-from shared_runtime.constrain.known_deviations import Deviation, read_deviations
+from shared_runtime.constrain.known_deviations import Deviation, ListedDeviationError, read_deviations
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import UnsupportedConstraintError
+from shared_runtime.policy import StageOptions
 from stages.stage4_backends.base_grammar_backend import DEVIATIONS, REGISTRY
-from tests.unit.stage4_helpers import BACKENDS, backend, context, whole
+from stages.stage4_backends.llguidance_backend import LLGuidanceGrammarBackend
+from tests.unit.stage4_helpers import BACKENDS, backend, context, real_tokenizer, whole
 
 LISTED = read_deviations(DEVIATIONS)
-SHOWN = [entry for entry in LISTED if entry.schema]
-SEEN = [entry for entry in LISTED if entry.feature]
+SHOWN = [entry for entry in LISTED if entry.schema and not entry.refuse]
+SEEN = [entry for entry in LISTED if entry.feature and not entry.refuse]
+REFUSED = [entry for entry in LISTED if entry.refuse]
 
 # Asks for nothing that a library drops, and must not be warned about.
 HARMLESS = (
@@ -29,7 +38,8 @@ HARMLESS = (
     {"type": "string", "pattern": "^[a-z]+$"}, {"type": "string", "minLength": 1, "maxLength": 3},
     {"minimum": 3, "maxLength": 2}, {"required": ["a"]}, {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     {"type": "object", "patternProperties": {"^a": {}, "^b": {}}, "additionalProperties": False},
-    {"type": "integer", "minimum": 3, "anyOf": [{"maximum": 5}, {"exclusiveMinimum": 70}], "$comment": "not"}, {"not": False}, {"type": "array", "minContains": 2}, {"then": {"const": 1}},
+    {"type": "integer", "minimum": 3, "anyOf": [{"maximum": 5}, {"exclusiveMinimum": 70}], "$comment": "not"},
+    {"not": False}, {"type": "array", "minContains": 2}, {"then": {"const": 1}},
 )
 
 
@@ -59,6 +69,18 @@ def test_the_library_still_gets_it_wrong(entry: Deviation) -> None:
         assert not whole(made.grammar.copy(), entry.refuses)
 
 
+@pytest.mark.parametrize("entry", REFUSED, ids=lambda entry: entry.id)
+def test_what_the_library_refuses_is_refused_in_our_words(entry: Deviation) -> None:
+    """Fails when the library has learned it."""
+    one = backend(entry.backend)
+    assert isinstance(one, LLGuidanceGrammarBackend)
+    read = json.dumps(read_schema(Constraint.json_schema(entry.schema)))
+    alone = llguidance.LLMatcher(one._tokenizer(), llguidance.LLMatcher.grammar_from_json_schema(read), log_level=0)
+    assert alone.is_error()
+    with pytest.raises(ListedDeviationError, match=re.escape(entry.effect)):
+        one.init_value(Constraint.json_schema(entry.schema))
+
+
 @pytest.mark.parametrize("entry", SEEN, ids=lambda entry: entry.id)
 def test_whoever_it_concerns_is_warned(entry: Deviation) -> None:
     assert entry.schema, "what a schema shows has a reproducer"
@@ -86,3 +108,21 @@ def test_nobody_is_warned_of_nothing(name: str, schema: dict[str, object]) -> No
     read = read_schema(Constraint.json_schema(schema))
     asked = conjoined_schema(read) if name == "xgrammar" else read
     assert known.isdisjoint(feature.name for feature in features(asked))
+
+
+@pytest.mark.parametrize(("schema", "verdict"), [
+    ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "listed_deviation"),
+    ({"type": "array", "items": {"type": "integer"}, "uniqueItems": False}, "right"),
+])
+def test_a_case_that_is_refused_for_an_entry_is_a_listed_deviation(schema: dict[str, object], verdict: str) -> None:
+    """And nothing else: a case file may expect the refusal, and a refusal without an entry stays wrong."""
+    case = Case(line=1, id="mine", kind="json_schema", constraint=Constraint.json_schema(schema), accept=("[1, 2]",))
+    judge = Judge(real_tokenizer(), options=StageOptions(whitespace="any", strict=True))
+    target, = (target for target in all_targets() if (target.spec.id, target.backend) == (4, "xgrammar"))
+    found = judge.judge(case, target)
+    assert found.verdict == verdict
+    assert (found.deviation is not None and "issues/" in found.deviation) == (verdict == "listed_deviation")
+    expected = judge.judge(replace(case, expect="error_preferred"), target)
+    assert expected.verdict == "right"
+    other = replace(case, constraint=Constraint.json_schema({"$ref": "#/nowhere"}))
+    assert judge.judge(other, target).verdict == "WRONG"

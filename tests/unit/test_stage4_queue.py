@@ -8,6 +8,7 @@ import time
 import pytest
 
 from shared_runtime.constrain.compile_pool import CompilePool
+from shared_runtime.constrain.grammar_cache import ENTRY_BYTES
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError, ConstraintError, GrammarTimeoutError
 from shared_runtime.grammar_limits import GrammarLimits
@@ -155,7 +156,7 @@ def test_a_cancelled_request_does_not_come_back_and_its_neighbour_does() -> None
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
     queue = GrammarQueue(ThirdParty(context()), GrammarLimits())
-    queue.cache.limit_bytes = 350
+    queue.cache.limit_bytes = 3 * (100 + ENTRY_BYTES) + 50
     for source in ("a", "b", "c", "a", "d"):
         key = Constraint.regex(source)
         if queue.admit(request(key), key).state is AdmitState.COMPILING:
