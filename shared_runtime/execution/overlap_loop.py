@@ -244,8 +244,9 @@ class OverlapScheduler(Scheduler, Generic[T]):
                 self._end(row.req, reason)
         self._at_work, self._landing = False, []
         for flight in self._flights:
-            self._let_go(flight)
-        while self._flights and self._flights[0].computed.done():
+            if flight.wasted:
+                self._let_go(flight)
+        while self._flights and self._flights[0].wasted and self._flights[0].computed.done():
             self._book_first([])
 
 
