@@ -147,7 +147,7 @@ class BatchBuilder:
                 rows.append(row)
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
 
-    def decode_ahead(self, reqs: Sequence[Request], newest: Mapping[str, NewestToken]) -> ScheduleBatch | None:
+    def decode_ahead(self, reqs: Sequence[Request], newest: Mapping[str, NewestToken]) -> ScheduleBatch:
         """A DECODE batch of `reqs` before the results of the pass before are in; there must be room for it.
 
         Nobody is retracted and no stage is asked for tokens: both follow from the results.
@@ -155,10 +155,8 @@ class BatchBuilder:
         Args:
             reqs: who runs on. newest: of those that were in the pass before, by request id.
         """
-        rows = [self._row_ahead(req, newest.get(req.rid)) for req in reqs]
-        if rows:
-            self.estimator.decoded()
-        return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
+        self.estimator.decoded()
+        return ScheduleBatch(ForwardMode.DECODE, [self._row_ahead(req, newest.get(req.rid)) for req in reqs])
 
     def _row_ahead(self, req: Request, token: NewestToken | None) -> BatchRow:
         start = req.kv_len if token is None else token.position

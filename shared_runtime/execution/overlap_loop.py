@@ -179,11 +179,10 @@ class OverlapScheduler(Scheduler, Generic[T]):
         if batch is not None:
             return batch, None
         reqs = [req for req in self.queues.running if req.rid not in outlook.leaving]
+        if not reqs:
+            return None, "nothing_to_run"
         reason = gate_reason(Candidate(ForwardMode.DECODE, reqs, self.memory.room), pending, self._options, self.scheme)
-        if reason is not None:
-            return None, reason
-        batch = self._builder.decode_ahead(reqs, outlook.newest)
-        return batch, None if batch is not None else "nothing_to_run"
+        return (None, reason) if reason is not None else (self._builder.decode_ahead(reqs, outlook.newest), None)
 
     def _get_next_ready(self) -> None:
         """All results are in: launch what was not launched ahead, and fill its mask while it is computed."""

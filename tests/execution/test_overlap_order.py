@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from torch import Tensor
 
+from jumpforward.cli import main
 from shared_runtime.engine import Engine
 from shared_runtime.execution import flight
 from shared_runtime.forward_batch import ForwardBatch
@@ -125,3 +129,17 @@ def test_a_turn_returns_with_the_next_pass_on_its_way(stage: int, make_engine: E
             assert len(engine.scheduler.in_flight) == 1
         counts += [len(event.token_ids) for event in engine.take_events()]
     assert counts == [1] * ENDLESS.max_new_tokens
+
+
+@pytest.mark.model
+def test_the_page_shows_what_a_person_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "loop.md").read_text(encoding="utf-8")
+    command, = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    script, = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    shown, = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+    capsys.readouterr()
+    exec(compile(script, "docs/loop.md", "exec"), {})
+    assert capsys.readouterr().out == shown
