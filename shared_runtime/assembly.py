@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from shared_runtime.errors import ConfigError
 from shared_runtime.execution.agreed_policy import AgreedPolicy
 from shared_runtime.execution.decode_buckets import GatheredAttention, StaticAttention
 from shared_runtime.execution.decode_graphs import CudaRecorder, DecodeGraphs
-from shared_runtime.execution.flash_attention import FlashAttention, FlashDecode, find_flashinfer
+from shared_runtime.execution.flash_attention import FlashKernels, find_flashinfer
 from shared_runtime.execution.rank_group import RankGroup
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
@@ -148,15 +149,22 @@ def _runner(config: EngineConfig, loaded: LoadedModel, memory: KVMemory, ranks: 
     """The model over its memory, by the kernels that this device has."""
     model, decoder = loaded.model, loaded.decoder
     library = find_flashinfer(config.attention, config.torch_device, decoder.dtype, model.head_dim, config.exact)
-    flash = None if library is None else FlashAttention(library, memory.pool, memory.tables, n_heads=model.n_heads,
-                                                        dtype=decoder.dtype)
+    flash = None
+    if library is not None:
+        try:
+            flash = FlashKernels.over(library, memory.pool, memory.tables, n_heads=model.n_heads, dtype=decoder.dtype)
+        except ConfigError as error:
+            if config.attention == "flashinfer":
+                raise
+            logging.getLogger(__name__).warning("%s; torch's attention does", error.message)
     graphs = None
     if config.torch_device.type == "cuda" and config.cuda_graphs and not config.exact and ranks.size == 1:
         attention: StaticAttention = GatheredAttention(memory.pool, memory.tables, decoder.dtype)
-        if library is not None:
-            attention = FlashDecode(library, memory.pool, memory.tables, n_heads=model.n_heads, dtype=decoder.dtype)
+        if flash is not None:
+            attention = flash.recorded
         graphs = DecodeGraphs(decoder, memory.tables, attention, CudaRecorder())
-    return ModelRunner(model, decoder, memory.pool, memory.tables, flash=flash, graphs=graphs)
+    return ModelRunner(model, decoder, memory.pool, memory.tables, graphs=graphs,
+                       flash=None if flash is None else flash.eager)
 
 
 def _memory(config: EngineConfig, model: ModelConfig) -> KVMemory:

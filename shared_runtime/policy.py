@@ -313,6 +313,5 @@ def refuse_kind(constraint: Constraint, spec: StageSpec, first_stage: int | None
     """The error for a constraint kind that this generation lacks, naming the first stage that has it."""
     kinds = ", ".join(sorted(spec.capabilities.constraints))
     fix = f"use --stage {first_stage}" if first_stage else f"this stage has: {kinds}"
-    return UnsupportedConstraintError(
-        f"stage {spec.id} ({spec.name}) has no {constraint.kind}", where="constraint",
-        first_stage=first_stage, fix=fix)
+    return UnsupportedConstraintError(f"stage {spec.id} ({spec.name}) has no {constraint.kind}", where="constraint",
+                                      first_stage=first_stage, fix=fix)

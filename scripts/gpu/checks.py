@@ -192,7 +192,7 @@ def mode_against_plain(bench: Bench, name: str) -> str:
             assert mine.token_ids == theirs.token_ids, f"request {index} differs: {mine.text!r}, {theirs.text!r}"
     valid(found)
     passes = [sum(one.counts["forward_passes"] for one in results) for results in (found, expected)]
-    assert passes[0] <= passes[1] or "force" in name, f"{passes[0]} passes, plain needs {passes[1]}"
+    assert passes[0] <= passes[1] or name not in ("draft", "ngram"), f"{passes[0]} passes, plain needs {passes[1]}"
     return f"{passes[0]} passes, plain {passes[1]}"
 
 

@@ -45,7 +45,7 @@ class Budget:
         if count > self.limits.max_states:
             raise GrammarTimeoutError(
                 f"the {what} automaton has more than {self.limits.max_states} states", where="constraint",
-                fix="lower the counts in {n,m}, simplify the pattern, or raise max_states")
+                fix="lower the counts in {n,m}, list fewer values, simplify the pattern, or raise max_states")
 
     def store(self, units: int) -> None:
         """Count what is kept (a unit is up to 64 bytes). Raises GrammarTimeoutError past 200 units a state."""

@@ -17,7 +17,7 @@ from shared_runtime.constrain.finite_schema import finite_part
 from shared_runtime.constrain.json_schema_rules import check_schema
 from shared_runtime.constrain.json_schema_walk import Schema, subschemas
 from shared_runtime.constrain.pattern_search import search_tree
-from shared_runtime.constrain.regex_overlap import overlap
+from shared_runtime.constrain.regex_overlap import overlap, small_budget
 from shared_runtime.constrain.regex_tree import Node, concat
 from shared_runtime.constrain.tidy_schema import ASSERTIONS, kinds_of, tidy_schema
 from shared_runtime.constraint import Constraint
@@ -166,10 +166,11 @@ def _overlaps(schema: Schema) -> Iterator[str]:
 
 
 def _any_overlap(pairs: Iterable[tuple[Node, Node]]) -> bool:
+    budget = small_budget()
     try:
-        return any(overlap(*pair) for pair in pairs)
+        return any(overlap(*pair, budget) for pair in pairs)
     except ConstraintError:
-        return True  # too large to be compared
+        return True  # too much to be compared
 
 
 def _loses_siblings(schema: Schema, key: str, others: set[str]) -> bool:

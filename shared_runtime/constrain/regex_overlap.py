@@ -7,16 +7,18 @@ from shared_runtime.constrain.compile_budget import Budget
 from shared_runtime.constrain.regex_tree import Node
 from shared_runtime.grammar_limits import GrammarLimits
 
-_LIMITS = GrammarLimits(compile_timeout=1.0, max_states=2_000)
+
+def small_budget() -> Budget:
+    """What a question at admission may cost."""
+    return Budget(GrammarLimits(compile_timeout=1.0, max_states=2_000))
 
 
-def overlap(first: Node, second: Node) -> bool:
+def overlap(first: Node, second: Node, budget: Budget) -> bool:
     """Whether some text is in both languages, by a walk through both automata side by side.
 
     Raises:
-        GrammarTimeoutError: an automaton is too large for a question at admission.
+        GrammarTimeoutError: past a limit of `budget`.
     """
-    budget = Budget(_LIMITS)
     one, other = (make_deterministic_fsm(tree, budget) for tree in (first, second))
     seen, ahead = {(0, 0)}, [(0, 0)]
     shared = _shared_keys(one, other)

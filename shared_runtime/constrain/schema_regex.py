@@ -32,13 +32,16 @@ from shared_runtime.constrain.whitespace import Layout, lay_out
 from shared_runtime.errors import GrammarTimeoutError, JumpforwardError
 from shared_runtime.policy import Whitespace
 
+MAX_SCHEMA = 300_000
+"""Most characters of a schema. A list of values of that length takes three seconds to be written as a regex."""
+
 _BLANK = "\ufdd0"
 _QUOTED_MARK = re.compile(f'"([{mark(0)}-\U000fffff])"')
 
 
 def schema_regex(source: str, whitespace: Whitespace, library: Callable[[str, str], str], *,
                  library_depth: str) -> str:
-    """The regex of a JSON schema, at most `MAX_PATTERN` characters of it.
+    """The regex of a JSON schema: at most `MAX_PATTERN` characters, of a schema of at most `MAX_SCHEMA`.
 
     Args:
         source: the schema as JSON text.
@@ -49,6 +52,9 @@ def schema_regex(source: str, whitespace: Whitespace, library: Callable[[str, st
     Raises:
         ConstraintError: the schema is none, or needs what a regex or the library cannot hold, or is too large.
     """
+    if len(source) > MAX_SCHEMA:
+        raise GrammarTimeoutError(f"the schema has {len(source):,} characters, and {MAX_SCHEMA:,} are the most",
+                                  where="json_schema", fix="list fewer values, or describe less")
     part, _ = regular_schema(source, Layout.of(whitespace), library_depth=library_depth)
     writer = _Writer(library, whitespace)
     try:

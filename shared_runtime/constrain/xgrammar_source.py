@@ -88,8 +88,13 @@ class XGrammarSource:
         Raises:
             ConstraintError: it is no schema, or cannot be served; `where` is its place.
         """
-        asked = finite_part(conjoined_schema(read_schema(constraint, where)))
-        return SchemaSource(json.dumps(explicit_schema(asked, self._speller), ensure_ascii=False), ((where, asked),))
+        try:
+            asked = finite_part(conjoined_schema(read_schema(constraint, where)))
+            text = json.dumps(explicit_schema(asked, self._speller), ensure_ascii=False)
+        except RecursionError:
+            raise GrammarSyntaxError("the schema is nested too deep, or a name or pattern in it is too long",
+                                     where=where) from None
+        return SchemaSource(text, ((where, asked),))
 
     def tag(self, tag: StructuralTag) -> SchemaSource:
         """A tag, said in the `format` form, the only one that the library still reads.

@@ -15,7 +15,7 @@ from torch import Tensor
 from shared_runtime.attention import LayerAttention
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.decode_buckets import Bucket, StaticBatch
-from shared_runtime.forward_batch import ForwardBatch
+from shared_runtime.forward_batch import ForwardBatch, ForwardMode
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 
 _WORKSPACE_BYTES = 128 << 20
@@ -134,6 +134,44 @@ class FlashPass:
         paged = self.pool.k[layer].unsqueeze(1), self.pool.v[layer].unsqueeze(1)
         out: Tensor = self.wrapper.run(q, paged)
         return out.reshape(q.shape[0], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class FlashKernels:
+    """FlashInfer over one memory: for passes as they come, and for recorded ones."""
+
+    eager: FlashAttention
+    recorded: FlashDecode
+
+    @classmethod
+    def over(cls, library: Any, pool: TokenToKVPool, tables: ReqToTokenPool, *, n_heads: int,
+             dtype: torch.dtype) -> FlashKernels:
+        """Both, each tried once on the scratch slot: what a release of the library lacks shows here, in no request.
+
+        Raises:
+            ConfigError: the library has no kernel for these heads or this device.
+        """
+        try:
+            kernels = cls(FlashAttention(library, pool, tables, n_heads=n_heads, dtype=dtype),
+                          FlashDecode(library, pool, tables, n_heads=n_heads, dtype=dtype))
+            kernels._try(pool, n_heads, dtype)
+        except Exception as error:  # whatever a library throws on a device it was not made for
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"FlashInfer cannot serve this model: {type(error).__name__}: {reason}",
+                              where="attention", fix="use --attention sdpa") from error
+        return kernels
+
+    def _try(self, pool: TokenToKVPool, n_heads: int, dtype: torch.dtype) -> None:
+        first = torch.zeros(1, dtype=torch.int64, device=pool.device)
+        batch = ForwardBatch(ForwardMode.DECODE, first, first, first, first, [1], [1], first)
+        static, bucket = StaticBatch(1, pool.device), Bucket(1, 1)
+        self.recorded.prepare(batch, bucket)
+        q = torch.ones((1, n_heads, pool.k[0].shape[2]), dtype=dtype, device=pool.device)
+        nothing = torch.zeros_like(pool.k[0][:1])
+        for attention in (self.eager.plan(batch), self.recorded.of(static, bucket)):
+            out = attention.attend(0, q, nothing, nothing)
+            if out.shape != (1, q[0].numel()) or bool(out.any()):
+                raise RuntimeError(f"attention over one value of zeros gave {out.shape}, largest {out.abs().max()}")
 
 
 def find_flashinfer(wanted: str, device: torch.device, dtype: torch.dtype, head_dim: int, exact: bool) -> Any | None:

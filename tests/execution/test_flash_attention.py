@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.decode_graphs import DecodeGraphs, played_anew
-from shared_runtime.execution.flash_attention import FlashAttention, FlashDecode, find_flashinfer
+from shared_runtime.execution.flash_attention import FlashKernels, find_flashinfer
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.decoder import Decoder
 from tests.model_driver import ModelDriver
@@ -81,10 +81,10 @@ def test_flashinfer_is_told_what_torch_is_told(recorded: bool) -> None:
     plain, flash = ModelDriver(config, decoder), ModelDriver(config, decoder, shuffle_seed=3)
     runner, library = flash.runner, StandIn()
     shape: dict[str, Any] = {"n_heads": config.n_heads, "dtype": decoder.dtype}
-    runner.flash = FlashAttention(library, runner.kv_pool, runner.req_to_token, **shape)
+    kernels = FlashKernels.over(library, runner.kv_pool, runner.req_to_token, **shape)
+    runner.flash = kernels.eager
     if recorded:
-        attention = FlashDecode(library, runner.kv_pool, runner.req_to_token, **shape)
-        runner.graphs = DecodeGraphs(decoder, runner.req_to_token, attention, played_anew)
+        runner.graphs = DecodeGraphs(decoder, runner.req_to_token, kernels.recorded, played_anew)
     rng = random.Random(1)
 
     def ids(count: int) -> list[int]:
@@ -98,6 +98,26 @@ def test_flashinfer_is_told_what_torch_is_told(recorded: bool) -> None:
         for name in company:
             assert (expected[name] - found[name]).abs().max() < 1e-4
     assert runner.graphs is None or runner.graphs.played == 5
+
+
+def test_a_kernel_that_is_missing_or_wrong_shows_before_any_request() -> None:
+    config = ModelConfig.from_json(LLAMA_CONFIG)
+    runner = ModelDriver(config, Decoder(config, random_weights(config), exact=False)).runner
+    shape: dict[str, Any] = {"n_heads": config.n_heads, "dtype": torch.float32}
+
+    class Lacks(StandIn):
+        class BatchDecodeWithPagedKVCacheWrapper(StandIn.BatchDecodeWithPagedKVCacheWrapper):
+            def run(self, q: Tensor, paged: tuple[Tensor, Tensor]) -> Tensor:
+                raise ValueError("group size 2\nis not built")
+
+    class Wrong(StandIn):
+        class BatchPrefillWithPagedKVCacheWrapper(StandIn.BatchPrefillWithPagedKVCacheWrapper):
+            def run(self, q: Tensor, paged: tuple[Tensor, Tensor]) -> Tensor:
+                return torch.ones_like(q)
+
+    for library, said in ((Lacks(), "ValueError: group size 2 is not built"), (Wrong(), "gave")):
+        with pytest.raises(ConfigError, match=f"cannot serve this model: .*{said}"):
+            FlashKernels.over(library, runner.kv_pool, runner.req_to_token, **shape)
 
 
 @pytest.mark.parametrize(("device", "dtype", "head_dim", "exact", "said"), [

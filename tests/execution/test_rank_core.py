@@ -25,6 +25,7 @@ from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.schedule_batch import ScheduleBatch
 from shared_runtime.tokenizer import Tokenizer
+from stages import get_stage
 from tests.conformance.harness import in_language
 from tests.oracles.nfa_oracle import MaskOracle
 from tests.ranks import run_on_ranks
@@ -33,6 +34,10 @@ from tests.tiny_models import tiny_folder
 STAGES: list[dict[str, object]] = [{"stage": 4, "backend": "xgrammar"}, {"stage": 5, "backend": "xgrammar"},
                                    {"stage": 5, "backend": "llguidance"}]
 IDS = ["4-xgrammar", "5-xgrammar", "5-llguidance"]
+OTHER_LOOPS: list[dict[str, object]] = [
+    {"stage": number, "backend": "xgrammar", "overlap": overlap} for number, overlap in ((4, True), (5, False))
+    if get_stage(number).capabilities.overlap]
+"""Of stages with overlap, the loop that is not their default."""
 ALL_DRAFTS = StageOptions(backend_jump="force+draft", spec="ngram")
 each_stage = pytest.mark.parametrize("stage", STAGES, ids=IDS)
 
@@ -132,8 +137,8 @@ def _holds(ranks: list[list[Told]], tokenizer: Tokenizer, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [*STAGES, {"stage": 5, "backend": "xgrammar", "options": ALL_DRAFTS}],
-                         ids=[*IDS, "5-drafts-and-forced-text"])
+@pytest.mark.parametrize("stage", [*STAGES, {"stage": 5, "backend": "xgrammar", "options": ALL_DRAFTS}, *OTHER_LOOPS],
+                         ids=[*IDS, "5-drafts-and-forced-text", *(f"{one['stage']}-other-loop" for one in OTHER_LOOPS)])
 def test_the_core_on_two_ranks(stage: dict[str, object], shared_model: Path) -> None:
     ranks = run_on_ranks(2, core, shared_model, stage, 9, timeout_s=300)
     _holds(ranks, Tokenizer.from_folder(shared_model), 9)

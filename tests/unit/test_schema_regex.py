@@ -53,6 +53,8 @@ def test_many_optional_properties_and_values_are_refused_by_their_length() -> No
             continue
         with pytest.raises(GrammarTimeoutError, match="50,000 are the most"):
             schema_regex(json.dumps(schema), "compact")
+    with pytest.raises(GrammarTimeoutError, match="300,000 are the most"):
+        schema_regex(json.dumps({"enum": [f"value {value}" for value in range(30_000)]}), "compact")
     with pytest.raises(GrammarTimeoutError, match="list fewer values"):
         schema_regex(json.dumps({"enum": [f"{value * 7919 % 999983}:{value}" for value in range(9000)]}), "compact")
 

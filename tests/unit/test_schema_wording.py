@@ -184,3 +184,31 @@ def test_a_pattern_is_searched_for_and_means_the_dialect(name: str, pattern: str
         wrap = "{}" if "pattern" in schema else '{{{}: 1}}'
         assert all(whole(made.copy(), wrap.format(text)) for text in inside)
         assert not any(whole(made.copy(), wrap.format(text)) for text in outside)
+
+
+def test_what_cannot_be_said_to_a_library_is_told_and_never_a_crash() -> None:
+    """A name too long to be excluded, patterns too many to be compared, and a schema nested too deep."""
+    long_name: Schema = {"type": "object", "properties": {"x" * 2000: INTEGER}}
+    with pytest.raises(ConstraintError, match="too long"):
+        backend("xgrammar").init_value(Constraint.json_schema(long_name))
+    closed = Constraint.json_schema(long_name | {"additionalProperties": False})
+    assert whole(backend("xgrammar").init_value(closed).grammar, json.dumps({"x" * 2000: 1}))
+    hard = {f"^{index}(a|b)*a(a|b){{9}}$": INTEGER for index in range(40)}
+    made = backend("xgrammar").init_value(Constraint.json_schema({"patternProperties": hard,
+                                                                  "additionalProperties": False}))
+    assert any("patternProperties" in text for text in made.warnings)
+    deep: Schema = INTEGER
+    for _ in range(2000):
+        deep = {"items": deep}
+    for name in ("xgrammar", "llguidance"):
+        with pytest.raises(ConstraintError, match=r"too deep|not JSON"):
+            backend(name).init_value(Constraint("json_schema", _dumped(deep)))
+
+
+def _dumped(schema: Schema) -> str:
+    depth = 0
+    while "items" in schema:
+        inner = schema["items"]
+        assert isinstance(inner, dict)
+        schema, depth = inner, depth + 1
+    return '{"items": ' * depth + json.dumps(schema) + "}" * depth
