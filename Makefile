@@ -15,7 +15,7 @@ bin := $(VENV)/bin
 pytest := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(bin)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint check doctor docs-data setup setup-dev clean
+.PHONY: help demo test quick lint check doctor docs docs-serve docs-data setup setup-dev clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,13 @@ doctor: $(VENV)/.installed-base ## say what this machine has, and how to mend wh
 docs-data: $(VENV)/.installed-base ## write the pages that are made from data
 	@$(bin)/python scripts/make_tested.py
 	@$(bin)/python scripts/make_matrix.py
+
+docs: $(VENV)/.installed-dev ## build the documentation site into site/
+	@echo "docs: pages from code and data, then the site; anything that does not fit fails the build"
+	@$(bin)/python -m scripts.site
+
+docs-serve: $(VENV)/.installed-dev ## build the site's pages and serve them on this machine
+	@$(bin)/python -m scripts.site --serve
 
 setup: $(VENV)/.installed-base ## only install what the command line needs
 

@@ -40,7 +40,7 @@ def main() -> int:
 
     from scripts.gpu.bench import Bench
     from scripts.gpu.checks import run_checks
-    from scripts.gpu.ledger import Ledger
+    from benchmarks.ledger import Ledger
     from scripts.gpu.made_up_model import make_model
     from scripts.gpu.measures import run_measurements
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import EngineStateError
 from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
-from shared_runtime.policy import NO_PROPOSAL, AcceptResult, Proposal, StagePolicy
+from shared_runtime.policy import AcceptResult, StagePolicy
 from shared_runtime.queues import Queues
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
@@ -111,19 +111,24 @@ class BatchBuilder:
     def _row(self, req: Request, budget: int) -> BatchRow | None:
         """Feed as much of `req` as budget and memory allow; None when that is nothing, or when it ends.
 
-        Behind the last of its tokens there may be room for a proposal.
+        Where its last token is fed, there may be a proposal behind it.
         """
         most = min(budget, self._memory.room)
-        left = req.total_len - req.kv_len
-        proposal = self._propose(req, most - left) if left <= most and req.ending is None else NO_PROPOSAL
-        ids = [*req.all_ids[req.kv_len:], *proposal.draft][:most]
-        slots = self._memory.take(len(ids)) if ids and req.finish is None else None
+        draft = self._propose(req) if req.total_len - req.kv_len <= most else ()
+        return self._fed(req, most, draft) if most > 0 and req.finish is None else None
+
+    def _fed(self, req: Request, most: int, draft: tuple[int, ...]) -> BatchRow:
+        """A row of at most `most` of the tokens that are not in memory yet and, behind the last, the draft."""
+        text = req.all_ids[req.kv_len:]
+        draft = draft[:max(0, most - len(text))]
+        ids = [*text[:most], *draft]
+        slots = self._memory.take(len(ids))
         if slots is None:
-            return None
+            raise AssertionError("room was checked before")
         self._memory.write(req, slots)
         unscored = req.unscored_from
-        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
-                       samples=req.kv_len + len(ids) >= req.total_len and req.ending is None,
+        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(draft),
+                       samples=len(text) <= most and req.ending is None,
                        scores_from=None if unscored is None else unscored - 1)
         self.unsettled.append(row)
         return row
@@ -140,9 +145,9 @@ class BatchBuilder:
         rows = []
         spare = self._memory.room - len(queues.running)
         for req in list(queues.running):
-            proposal = self._propose(req, spare)
+            draft = self._propose(req)
             if req.finish is None:
-                row = self._decode_row(req, proposal)
+                row = self._fed(req, 1 + spare, draft)
                 spare -= len(row.ids) - 1
                 rows.append(row)
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
@@ -169,16 +174,16 @@ class BatchBuilder:
         self.unsettled.append(row)
         return row
 
-    def _propose(self, req: Request, spare: int) -> Proposal:
-        """Ask the stage for tokens beside the newest, and append the forced ones.
+    def _propose(self, req: Request) -> tuple[int, ...]:
+        """Ask the stage for tokens behind those of `req`; appends the forced ones, returns the draft.
 
-        They may end the request: at once, or `ending` with the pass that scores them, where that was asked for.
-
-        Args:
-            req: about to be read to its end. spare: slots that nobody needs for a newest token.
+        Forced tokens may be more than there is memory for now, and are then fed bit by bit: how a text is written must
+        not depend on who else is there. They may end the request: at once, or `ending` with the pass that scores them,
+        where that was asked for.
         """
-        left = req.sampling.max_new_tokens - len(req.output_ids) - 1
-        room = max(0, min(left, spare))
+        room = req.sampling.max_new_tokens - len(req.output_ids)
+        if req.ending is not None or room < 1:
+            return ()
         proposal = self._policy.propose(req, room)
         if len(proposal.forced) + len(proposal.draft) > room:
             raise EngineStateError(f"the stage proposed more than the {room} tokens there is room for",
@@ -186,25 +191,14 @@ class BatchBuilder:
         if proposal.forced:
             origins: list[TokenOrigin] = ["forced"] * len(proposal.forced)
             emitted = self._finisher.emit(req, proposal.forced, AcceptResult(len(proposal.forced)), origins)
+            req.metrics.emitted_tokens = len(req.output_ids)
             self._tracer.emitted(req, emitted)
             if req.finish is not None:
                 if req.unscored_from is not None:
                     req.ending, req.finish = req.finish, None
-                return NO_PROPOSAL
-        return replace(proposal, draft=self._finisher.known(proposal.draft))
-
-    def _decode_row(self, req: Request, proposal: Proposal) -> BatchRow:
-        """The newest tokens of `req`, and its draft, on slots of their own."""
-        ids = [*req.all_ids[req.kv_len:], *proposal.draft]
-        slots = self._memory.take(len(ids))
-        if slots is None:
-            raise AssertionError("room was checked before")
-        self._memory.write(req, slots)
-        row = BatchRow(req, start=req.kv_len, ids=ids, slots=slots, draft=len(proposal.draft),
-                       samples=req.ending is None,
-                       scores_from=None if req.unscored_from is None else req.unscored_from - 1)
-        self.unsettled.append(row)
-        return row
+                return ()
+        # A token is sampled behind the draft; there must be a place for that one, too.
+        return self._finisher.known(proposal.draft)[:room - len(proposal.forced) - 1]
 
     def settle(self, rows: Sequence[BatchRow]) -> None:
         """The slots of `rows` are booked."""

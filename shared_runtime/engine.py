@@ -24,8 +24,6 @@ from shared_runtime.scheduler import Scheduler
 from shared_runtime.trace import StepRecord
 
 Message = Mapping[str, str]
-_LOOPS: Mapping[OverlapScheme | None, type[Scheduler]] = {
-    None: Scheduler, "event": EventScheduler, "delayed": DelayedScheduler}
 Progress = Callable[[str, int, int], None]
 
 
@@ -58,7 +56,7 @@ class Engine:
         self.config = config or EngineConfig()
         self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank(), loaded)
         self.tokenizer = self.parts.tokenizer
-        loop = _LOOPS[self.parts.stage.capabilities.scheme(self.config.overlap)]
+        loop = _loop_of(self.parts.stage.capabilities.scheme(self.config.overlap))
         self.scheduler = loop(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
                               self.parts.policy, self.parts.tracer, self.parts.ranks)
         self._factory = RequestFactory(self.config, self.parts.model, self.tokenizer)
@@ -264,6 +262,12 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineStateError("the engine is closed", where="engine", fix="make a new one")
+
+
+def _loop_of(scheme: OverlapScheme | None) -> type[Scheduler]:
+    if scheme is None:
+        return Scheduler
+    return EventScheduler if scheme == "event" else DelayedScheduler
 
 
 def _event(live: _Live, result: Result | None) -> StreamEvent:

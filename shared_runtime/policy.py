@@ -148,7 +148,8 @@ class StagePolicy(Protocol):
 
         Args:
             req: the request; free ones are asked too.
-            room: most tokens of a proposal; its length limit and the memory leave no more. At least 0.
+            room: most tokens of a proposal, at least 1: the request may have no more. Of a draft less may be
+                verified, or nothing, for want of memory.
         """
         ...
 

@@ -116,12 +116,15 @@ class TokenChooser:
 
     def runs(self, batch: ScheduleBatch, output: SampleOutput) -> list[Run]:
         """Per request, how far its draft was right."""
-        for row, text in output.warnings.items():
-            if text not in batch.sampled[row].warnings:
-                batch.sampled[row].warnings.append(text)
         if self._agrees_on_ids_of(batch):
             self._tracer.synced()
-        return verify(batch, output, self._vocabulary.stop_ids)
+        runs = verify(batch, output, self._vocabulary.stop_ids)
+        for run in runs:
+            for row in range(run.first_row, run.first_row + len(run.token_ids)):  # what lies behind was never said
+                text = output.warnings.get(row)
+                if text is not None and text not in run.req.warnings:
+                    run.req.warnings.append(text)
+        return runs
 
     def _agrees_on_ids_of(self, batch: ScheduleBatch) -> bool:
         return batch.has_grammar and self._syncs_ids

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from scripts.gpu.ledger import Ledger, NotHereError
+from benchmarks.ledger import Ledger, NotHereError
+from benchmarks.modes import Mode, missing_for, modes_of
 from shared_runtime.config import EngineConfig
 from shared_runtime.conformance.target import Target, all_targets
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
-from shared_runtime.policy import StageOptions, StageSpec
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 
@@ -26,18 +25,6 @@ MIXED: tuple[tuple[str, Constraint | None], ...] = (
     ("the date is ", Constraint.regex("[0-9]{4}-[0-9]{2}-[0-9]{2}")), ("once upon a time ", None),
     ("yes or no ", Constraint.choice(["yes", "no", "maybe"])), ("a word ", Constraint.regex('"[a-z]{3,12}"')),
     ("a card ", CARD))
-
-LIBRARIES = {"xgrammar": "xgrammar", "llguidance": "llguidance", "outlines": "outlines_core"}
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to run a stage: a name, and what it sets."""
-
-    name: str
-    overlap: bool | None = False
-    options: StageOptions = field(default_factory=StageOptions)
-
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -67,9 +54,7 @@ class Bench:
         """The (stage, backend) pairs whose library is installed here; the others are noted."""
         found = []
         for target in all_targets():
-            needed = [LIBRARIES[target.backend]] if target.backend in LIBRARIES else []
-            needed += ["interegular"] if target.spec.id < 4 or target.backend == "outlines" else []
-            missing = [name for name in needed if importlib.util.find_spec(name) is None]
+            missing = missing_for(target)
             if missing:
                 text = f"{target} is left out: {', '.join(missing)} is not installed"
                 if text not in self.ledger.notes:
@@ -89,28 +74,13 @@ class Bench:
                 return target
         raise NotHereError("no grammar library is installed")
 
-    def modes(self, spec: StageSpec) -> list[Mode]:
-        """The ways of a stage to run, those it has: plain first."""
-        can = spec.capabilities
-        known = [
-            (True, Mode("plain", options=StageOptions(jump_forward=False))),
-            ("scheduler" in can.jump_forward, Mode("jump")),
-            (can.overlap, Mode("overlap", overlap=True, options=StageOptions(jump_forward=False))),
-            ("draft" in can.jump_forward, Mode("draft", options=StageOptions(backend_jump="draft"))),
-            ("force" in can.jump_forward, Mode("force", options=StageOptions(backend_jump="force"))),
-            ({"draft", "force"} <= set(can.jump_forward),
-             Mode("force+draft", options=StageOptions(backend_jump="force+draft"))),
-            (can.speculation, Mode("ngram", options=StageOptions(spec="ngram"))),
-        ]
-        return [mode for has, mode in known if has]
-
     def mode(self, target: Target, name: str) -> Mode:
         """A mode by name.
 
         Raises:
             NotHereError: the stage does not have it in this version.
         """
-        for mode in self.modes(target.spec):
+        for mode in modes_of(target.spec):
             if mode.name == name:
                 return mode
         raise NotHereError(f"stage {target.spec.id} has no {name} in this version")

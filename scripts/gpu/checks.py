@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.ledger import ROOT, NotHereError
 from scripts.gpu.bench import CARD, MIXED, Bench, in_language, serve
-from scripts.gpu.ledger import ROOT, NotHereError
 from shared_runtime.conformance.target import Target
 from shared_runtime.constraint import Constraint
 from shared_runtime.execution.flash_attention import find_flashinfer

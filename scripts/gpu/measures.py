@@ -6,15 +6,17 @@ import importlib
 import importlib.util
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from scripts.gpu.bench import CARD, Bench, Mode
-from scripts.gpu.ledger import Measurement, NotHereError, percentiles
+from benchmarks.denominators import memory_bandwidth, timed, weight_bytes
+from benchmarks.ledger import Measurement, NotHereError, percentiles
+from benchmarks.modes import Mode, modes_of
+from scripts.gpu.bench import CARD, Bench
 from shared_runtime.conformance.target import Target
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
@@ -64,7 +66,7 @@ def plan(bench: Bench, *, full: bool) -> Iterator[tuple[Target, Mode]]:
     targets = bench.targets()
     for target in sorted(targets, key=lambda one: -one.spec.id):
         default = target.backend == next(one.backend for one in targets if one.spec.id == target.spec.id)
-        for mode in bench.modes(target.spec):
+        for mode in modes_of(target.spec):
             if mode.name == "plain" or (full and default):
                 yield target, mode
 
@@ -74,7 +76,7 @@ def measure(bench: Bench, target: Target, mode: Mode, dtype: str, batches: tuple
     """One engine, every workload and batch size; free and constrained runs in turn, so that drift meets both."""
     values = {"stage": target.spec.id, "backend": target.backend, "dtype": dtype} | settings
     with bench.engine(mode, **values) as engine:
-        floor = 1e3 * _weight_bytes(engine) / bandwidth
+        floor = 1e3 * weight_bytes(engine) / bandwidth
         for batch in batches:
             rows: dict[str, list[Measurement]] = {name: [] for name, _ in WORKLOADS}
             for repeat in range(repeats + 1):  # the first one compiles, allocates and records
@@ -119,34 +121,6 @@ def _middle(rows: list[Measurement]) -> Measurement:
     return sorted(rows, key=lambda one: one.tpot_ms)[len(rows) // 2]
 
 
-def _weight_bytes(engine: Engine) -> int:
-    """Bytes that one decode pass reads of weights, as the model's shape gives them."""
-    from shared_runtime.model.weights import expected_shapes
-
-    elements = sum(torch.Size(shape).numel() for shape in expected_shapes(engine.parts.model).values())
-    return elements * engine.config.torch_dtype.itemsize
-
-
-def memory_bandwidth(device: torch.device, n_bytes: int = 256 << 20) -> float:
-    """Bytes a second, read and written, of a copy within the device's memory; the best of a few."""
-    source = torch.ones(n_bytes // 4, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    best = 0.0
-    for _ in range(5):
-        best = max(best, 2 * n_bytes / _timed(lambda: target.copy_(source), device))
-    return best
-
-
-def _timed(body: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    started = time.perf_counter()
-    body()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - started
-
-
 def peer(bench: Bench, dtype: str, batch: int, clock: Clock) -> None:
     """transformers with xgrammar's logits processor: the same shape and constraint, random weights of its own.
 
@@ -187,7 +161,7 @@ def _peer(bench: Bench, dtype: str, batch: int) -> None:
             processors = [processor_class(grammar)] if name == "letters" else []
             run = partial(model.generate, ids, attention_mask=torch.ones_like(ids), max_new_tokens=n_new,
                           min_new_tokens=n_new, do_sample=False, logits_processor=processors, pad_token_id=0)
-            seconds = _timed(run, torch.device(bench.device))
+            seconds = timed(run, torch.device(bench.device))
             collected += [seconds] if repeat else []
     for name, collected in times.items():
         seconds = statistics.median(collected)

@@ -65,11 +65,12 @@ class DraftLength:
 
 @dataclass(slots=True)
 class _Account:
-    """One request's: what its sources have earned, what they last offered in order, what had been taken before."""
+    """One request's: what its sources have earned, what they last offered in order, and its counters at that time."""
 
     lengths: dict[str, DraftLength] = field(default_factory=dict)
     offered: list[tuple[DraftLength, int]] = field(default_factory=list)
-    taken_before: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class DraftBook:
@@ -89,13 +90,16 @@ class DraftBook:
     def open(self, req: Request) -> None:
         """Learn what became of the last offer, and begin the next."""
         account = self._accounts.setdefault(req.rid, _Account())
-        taken = req.metrics.accepted_tokens - account.taken_before
-        for length, count in account.offered:
-            length.learn(count, min(count, taken))
-            taken -= count
-            if taken < 0:
+        verified = req.metrics.drafted_tokens - account.drafted
+        accepted = req.metrics.accepted_tokens - account.accepted
+        for length, offered in account.offered:
+            count = min(offered, verified)
+            length.learn(count, min(count, accepted))
+            verified, accepted = verified - count, accepted - count
+            if accepted < 0:
                 break
-        account.offered, account.taken_before = [], req.metrics.accepted_tokens
+        account.offered = []
+        account.drafted, account.accepted = req.metrics.drafted_tokens, req.metrics.accepted_tokens
 
     def take(self, req: Request, source: str, tokens: Sequence[int], room: int) -> tuple[int, ...]:
         """The part of a source's draft that goes into this pass, at most `room` tokens."""

@@ -48,24 +48,29 @@ class BackendJump:
         return self._forces or self._drafts or self._ngrams is not None
 
     def propose(self, req: Request, grammar: BaseGrammarObject | None, room: int) -> Proposal:
-        """What to feed beside the newest token of `req`.
+        """What to feed behind the newest token of `req`.
 
         Args:
             req: free, or constrained by `grammar`, which stands behind all of its output and has not ended. It is
                 moved over what is forced, and stands before what is drafted.
-            room: most tokens.
+            room: most tokens, at least 1.
         """
         self._book.open(req)
-        run = self._forced_run(req, grammar) if room and grammar is not None else ()
-        forced = run[:self._text.write(grammar, run, room)] if self._forces and grammar is not None else ()
-        room -= len(forced)
-        tail = self._followed(grammar, run[len(forced):][:room]) if self._drafts and grammar is not None else ()
-        draft = self._book.take(req, "grammar", tail, room)
-        if self._ngrams is not None and len(draft) in (0, len(tail)):
-            found = self._ngrams.draft(req, room - len(draft), ahead=(*forced, *draft))
+        forced: tuple[int, ...] = ()
+        draft: tuple[int, ...] = ()
+        whole = True
+        if grammar is not None:
+            forced = self._written(req, grammar, room)
+        room = max(0, room - len(forced) - 1)  # behind a draft one more token is sampled
+        if grammar is not None and self._drafts:
+            tail = self._followed(req, grammar, forced, self._run(req, grammar, forced)[:room])
+            draft = self._book.take(req, "grammar", tail, room)
+            whole = len(draft) == len(tail)
+        if self._ngrams is not None and (whole or not draft):
+            found = (*draft, *self._ngrams.draft(req, room - len(draft), ahead=(*forced, *draft)))
             if grammar is not None:
-                found = self._followed(grammar, (*draft, *found))[len(draft):]
-            draft += self._book.take(req, self._ngrams.name, found, room - len(draft))
+                found = self._followed(req, grammar, forced, found)
+            draft += self._book.take(req, self._ngrams.name, found[len(draft):], room - len(draft))
         return Proposal(forced, draft, source="backend")
 
     def forget(self, req: Request) -> None:
@@ -74,26 +79,43 @@ class BackendJump:
         if self._ngrams is not None:
             self._ngrams.forget(req)
 
-    def _forced_run(self, req: Request, grammar: BaseGrammarObject) -> tuple[int, ...]:
-        """The tokens of the forced text, up to one that the request would stop at; () when none is wanted."""
-        if not self._forces and not self._drafts:
-            return ()
-        before = (req.prompt_ids[-CONTEXT_TOKENS:] + req.output_ids)[-CONTEXT_TOKENS:]
+    def _run(self, req: Request, grammar: BaseGrammarObject, ahead: Sequence[int]) -> tuple[int, ...]:
+        """The tokens of the text that is forced behind the output and `ahead`, up to one the request would stop at."""
+        before = [*req.prompt_ids[-CONTEXT_TOKENS:], *req.output_ids[-CONTEXT_TOKENS:], *ahead]
         ids = self._text.spell(before, grammar.forced_bytes())
         return tuple(takewhile(lambda token_id: token_id not in req.sampling.stop_token_ids, ids))
 
-    def _followed(self, grammar: BaseGrammarObject, ids: Sequence[int]) -> tuple[int, ...]:
-        """The leading tokens that the grammar takes.
+    def _written(self, req: Request, grammar: BaseGrammarObject, room: int,
+                 ahead: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """In the modes that force: what can be written for good, at most `room`; the grammar is moved over it."""
+        written: tuple[int, ...] = ()
+        while self._forces and len(written) < room:
+            run = self._run(req, grammar, (*ahead, *written))
+            count = self._text.write(grammar, run, room - len(written))
+            if count == 0:
+                break
+            written += run[:count]
+        return written
 
-        The mask decides when the pass is verified; this only spares it rows that nothing could reach.
+    def _followed(self, req: Request, grammar: BaseGrammarObject, ahead: tuple[int, ...],
+                  ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The leading `ids` that may be drafted behind `ahead`: tokens that the grammar takes.
+
+        Where text is forced, a draft ends before the token that leads to it: behind a draft one more token is sampled,
+        and that one must not be. So in every mode, drafts change no token.
         """
-        taken = 0
+        count = 0
         try:
             for token_id in ids:
                 grammar.accept_token(token_id)
-                taken += 1
+                count += 1
+                if self._forces:
+                    written = self._written(req, grammar, ahead=(*ahead, *ids[:count]), room=1)
+                    if written:
+                        grammar.rollback(len(written))
+                        return ids[:count - 1]
         except ConstraintError:
             pass
         finally:
-            grammar.rollback(taken)
-        return tuple(ids[:taken])
+            grammar.rollback(count)
+        return ids[:count]

@@ -1,6 +1,7 @@
 """The outlines backend: a regex becomes an index from states to tokens, a JSON schema becomes a regex first.
 
-Since 935cda944b (#4032) nothing builds its jump map any more; `outlines_jump_forward.py` is dead code, as upstream.
+Since 935cda944b (#4032) nothing builds its jump map any more, and `outlines_jump_forward.py` is dead code: upstream for
+good, here as long as `--backend-jump` is `none`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from shared_runtime.policy import StageContext
 from shared_runtime.vocabulary import Vocabulary
 
 from .base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, Compiled
+from .outlines_jump_forward import OutlinesJumpForwardMap
 
 
 class OutlinesGrammar(BaseGrammarObject):
     """A position in an index. The library has no batch call: a batch is filled one by one."""
 
-    def __init__(self, vocabulary: Vocabulary, index: OutlinesIndex) -> None:
+    def __init__(self, vocabulary: Vocabulary, index: OutlinesIndex, jumps: OutlinesJumpForwardMap | None) -> None:
         super().__init__(vocabulary)
         self._index = index
+        self._jumps = jumps
         self._guide = index.guide()
         self._ids: list[int] = []
+        self._state = 0
 
     @property
     def nbytes(self) -> int:
@@ -37,13 +41,15 @@ class OutlinesGrammar(BaseGrammarObject):
 
     def copy(self) -> OutlinesGrammar:
         """A new guide over the same index."""
-        return OutlinesGrammar(self.vocabulary, self._index)
+        return OutlinesGrammar(self.vocabulary, self._index, self._jumps)
 
     def _accept_text(self, token_id: int) -> bool:
         try:
             self._guide.advance(token_id, return_tokens=False)
         except ValueError:
             return False
+        if self._jumps is not None:
+            self._state = self._jumps.dfa.walk(self._state, self.vocabulary.token_bytes[token_id])
         self._ids.append(token_id)
         return True
 
@@ -51,7 +57,7 @@ class OutlinesGrammar(BaseGrammarObject):
         """By replay from the start: the guide itself can only go 32 steps back (upstream: outlines has no rollback)."""
         if k > len(self._ids):
             raise ValueError(f"cannot take back {k} of {len(self._ids)} tokens")
-        kept, self._ids, self._guide = self._ids[:-k], [], self._index.guide()
+        kept, self._ids, self._state, self._guide = self._ids[:-k], [], 0, self._index.guide()
         for token_id in kept:
             self._accept_text(token_id)
 
@@ -60,6 +66,10 @@ class OutlinesGrammar(BaseGrammarObject):
         if self.finished:
             raise ConstraintError("the grammar has ended: nothing may follow", where="mask")
         self._index.write_mask(self._guide, mask[row], self.vocabulary.stop_ids)
+
+    def forced_bytes(self) -> bytes:
+        """What the jump map says, where one was built."""
+        return b"" if self._jumps is None else self._jumps.forced(self._state)[0]
 
 
 class OutlinesGrammarBackend(BaseGrammarBackend):
@@ -81,4 +91,5 @@ class OutlinesGrammarBackend(BaseGrammarBackend):
         return self._of(self._builder.build_for_schema(constraint.source))
 
     def _of(self, index: OutlinesIndex) -> Compiled:
-        return Compiled(OutlinesGrammar(self.context.vocabulary, index))
+        jumps = None if self.context.options.backend_jump == "none" else OutlinesJumpForwardMap.of(index.dfa)
+        return Compiled(OutlinesGrammar(self.context.vocabulary, index, jumps))

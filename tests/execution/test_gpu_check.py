@@ -13,12 +13,14 @@ import jsonschema
 import pytest
 import torch
 
+from benchmarks.denominators import memory_bandwidth
+from benchmarks.ledger import Ledger, Measurement, NotHereError, percentiles
+from benchmarks.modes import Mode, modes_of
 from scripts.gpu import checks
-from scripts.gpu.bench import Bench, Mode
+from scripts.gpu.bench import Bench
 from scripts.gpu.checks import compare
-from scripts.gpu.ledger import Ledger, Measurement, NotHereError, percentiles
 from scripts.gpu.made_up_model import VOCABULARY, make_model
-from scripts.gpu.measures import LETTERS, memory_bandwidth, plan
+from scripts.gpu.measures import LETTERS, plan
 from shared_runtime.engine import Engine
 from shared_runtime.request import TokenLogprobs
 from shared_runtime.tokenizer import Tokenizer
@@ -178,10 +180,10 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 def test_a_stages_modes_are_those_it_has() -> None:
     bench = _bench("x")
-    assert [mode.name for mode in bench.modes(get_stage(1))] == ["plain"]
-    assert "jump" in [mode.name for mode in bench.modes(get_stage(2))]
+    assert [mode.name for mode in modes_of(get_stage(1))] == ["plain"]
+    assert "jump" in [mode.name for mode in modes_of(get_stage(2))]
     can = get_stage(5).capabilities
-    names = [mode.name for mode in bench.modes(get_stage(5))]
+    names = [mode.name for mode in modes_of(get_stage(5))]
     assert ("overlap" in names) is bool(can.overlap)
     assert ("force+draft" in names) is ({"draft", "force"} <= set(can.jump_forward))
     with pytest.raises(NotHereError, match="stage 1 has no draft in this version"):

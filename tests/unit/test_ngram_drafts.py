@@ -81,10 +81,11 @@ def test_a_token_that_is_taken_pays_for_several_that_are_refused() -> None:
 def test_what_a_draft_came_to_counts_for_the_source_that_guessed_it() -> None:
     book, req = DraftBook({"first": DraftLength(longest=4)}), _request([1, 2, 3])
 
-    def offer(taken: int) -> tuple[int, int]:
-        """Offer all that both sources may; of that, `taken` tokens come true."""
+    def offer(taken: int, memory: int = 99) -> tuple[int, int]:
+        """Offer all that both sources may; of that, `memory` tokens are verified, and `taken` of them come true."""
         book.open(req)
         lengths = (len(book.take(req, "first", [7] * 99, 99)), len(book.take(req, "second", [8] * 99, 99)))
+        req.metrics.drafted_tokens += min(sum(lengths), memory)
         req.metrics.accepted_tokens += taken
         return lengths
 
@@ -92,9 +93,10 @@ def test_what_a_draft_came_to_counts_for_the_source_that_guessed_it() -> None:
     assert offer(taken=0) == (4, 0), "without credit it waits; now the first is wrong"
     assert offer(taken=0) == (0, 0)
     book.forget(req)
-    req.metrics.accepted_tokens = 0
-    assert offer(taken=1) == (4, 16)
-    assert offer(taken=0) == (4, 16), "behind a refused draft nothing is learnt of the second"
+    req.metrics.drafted_tokens = req.metrics.accepted_tokens = 0
+    assert offer(taken=0) == (4, 16)
+    assert offer(taken=0, memory=6) == (0, 16), "behind a refused draft nothing is learnt of the second"
+    assert offer(taken=0) == (0, 10), "only what was verified was wrong"
 
 
 def test_no_more_than_the_room_is_taken_and_an_empty_draft_costs_nothing() -> None:

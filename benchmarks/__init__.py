@@ -1,0 +1,1 @@
+"""Workloads, what is measured on them, and the ledger that the numbers of this project come from."""

@@ -1,0 +1,78 @@
+"""What a time is to be compared with: the machine's bandwidth, the weights' bytes, and the bare forward pass."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from shared_runtime.engine import Engine
+from shared_runtime.forward_batch import ForwardBatch, ForwardMode
+from shared_runtime.model.weights import expected_shapes
+
+
+def memory_bandwidth(device: torch.device, n_bytes: int = 256 << 20) -> float:
+    """Bytes a second, read and written, of a copy within the device's memory; the best of a few."""
+    source = torch.ones(n_bytes // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    best = 0.0
+    for _ in range(5):
+        best = max(best, 2 * n_bytes / timed(lambda: target.copy_(source), device))
+    return best
+
+
+def weight_bytes(engine: Engine) -> int:
+    """Bytes that one decode pass reads of weights, as the model's shape gives them."""
+    elements = sum(torch.Size(shape).numel() for shape in expected_shapes(engine.parts.model).values())
+    return elements * engine.config.torch_dtype.itemsize
+
+
+def kv_bytes(engine: Engine, tokens: int) -> int:
+    """Bytes that one decode pass reads of keys and values, `tokens` being those of all its requests together."""
+    model = engine.parts.model
+    return 2 * tokens * model.n_layers * model.n_kv_heads * model.head_dim * engine.config.torch_dtype.itemsize
+
+
+def bare_forward_ms(engine: Engine, batch: int, context: int, repeats: int = 8) -> float:
+    """Milliseconds of one decode pass of `batch` requests of `context` tokens each: no loop, no sampling, no grammar.
+
+    The engine must be idle; what its prefix cache held is forgotten.
+
+    Raises:
+        ValueError: the engine's memory is too small.
+    """
+    memory, device = engine.parts.memory, engine.config.torch_device
+    memory.cache.reset()
+    slots = memory.pool.alloc(batch * context)
+    rows = [memory.tables.alloc() for _ in range(batch)]
+    found = [row for row in rows if row is not None]
+    try:
+        if slots is None or len(found) < batch:
+            raise ValueError(f"no room for {batch} x {context} tokens")
+        for index, row in enumerate(found):
+            memory.tables.table[row, :context] = slots[index * context:(index + 1) * context]
+        last = torch.arange(batch, device=device)
+        forward = ForwardBatch(
+            mode=ForwardMode.DECODE, input_ids=torch.full_like(last, 1), positions=torch.full_like(last, context - 1),
+            out_slots=slots[context - 1::context].clone(), table_rows=torch.tensor(found, device=device),
+            seq_lens=[context] * batch, extend_lens=[1] * batch, logits_index=last)
+        times = [timed(lambda: engine.parts.runner.forward(forward), device) for _ in range(repeats + 1)]
+        return 1e3 * statistics.median(times[1:])  # the first one chooses kernels
+    finally:
+        if slots is not None:
+            memory.pool.free(slots)
+        for row in found:
+            memory.tables.free(row)
+
+
+def timed(body: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `body` takes, until the device is done with it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    body()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started

@@ -1,0 +1,1 @@
+"""The documentation site: pages of `docs/<language>/`, filled from code and data, built by mkdocs."""

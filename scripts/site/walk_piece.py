@@ -1,0 +1,52 @@
+"""Pieces made from the committed traces: the walk "is it the grammar or the loop?", and what each turn says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scripts.site.page import RECORDINGS, SiteError, recording
+from scripts.walk_trace import report
+
+
+def _trace(name: str) -> list[dict[str, Any]]:
+    try:
+        lines = (RECORDINGS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SiteError(f"docs/recordings/{name}.jsonl: {error.strerror}") from error
+    return [json.loads(line) for line in lines]
+
+
+def walk_text(name: str) -> str:
+    """What `scripts/walk_trace.py` says of a committed trace."""
+    return f"```text\n{report(_trace(name))}\n```"
+
+
+def sync_table(*names: str) -> str:
+    """In how many turns of each trace there was a grammar, and in how many the ranks agreed on tokens."""
+    rows = []
+    for name in names:
+        turns = _trace(name)
+        having, synced = (sum(one[what] for one in turns) for what in ("has_grammar", "tp_token_sync"))
+        rows.append(f"| {'with a regex' if having else 'without a constraint'} | {len(turns)} | {having} | {synced} |")
+    head = "| request on three ranks | turns | with a grammar | tokens synchronised |\n|---|--:|--:|--:|\n"
+    return head + "\n".join(rows)
+
+
+def events(name: str, turns: str) -> str:
+    """The order of events in the first turns of a trace."""
+    found = [f"{event['name']}({at})" for at, one in enumerate(_trace(name)[:int(turns)]) for event in one["events"]]
+    return "```text\n" + " < ".join(found) + "\n```"
+
+
+def overruled(name: str) -> str:
+    """What the first turn of a recording says in which the model's likeliest token was forbidden.
+
+    Raises:
+        SiteError: there is no such turn.
+    """
+    for at, frame in enumerate(recording(name)["frames"], 1):
+        mask = frame["mask"]
+        if mask and not mask["raw"][0][2]:
+            return f"> Turn {at}. " + " ".join(frame["says"])
+    raise SiteError(f"{name}: no turn in which the likeliest token was forbidden")
