@@ -61,7 +61,7 @@ class KVMemory:
         return True
 
     def write(self, req: Request, slots: Tensor, start: int | None = None) -> None:
-        """Note the slots of the tokens behind the request's `kv_len`, or from `start` on; a pass is about to fill them."""
+        """Note the slots of the tokens behind `kv_len`, or from `start` on; a pass is about to fill them."""
         start = req.kv_len if start is None else start
         self.tables.table[req.table_row, start:start + slots.numel()] = slots
 

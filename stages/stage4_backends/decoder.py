@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from shared_runtime import policy
 from shared_runtime.constrain.failures import library_fault
