@@ -15,7 +15,7 @@ bin := $(VENV)/bin
 pytest := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(bin)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint check doctor docs docs-serve docs-data setup setup-dev clean
+.PHONY: help demo test quick lint check doctor docs docs-serve docs-data notebooks lab setup setup-dev clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,14 @@ docs: $(VENV)/.installed-dev ## build the documentation site into site/
 
 docs-serve: $(VENV)/.installed-dev ## build the site's pages and serve them on this machine
 	@$(bin)/python -m scripts.site --serve
+
+notebooks: $(VENV)/.installed-dev ## bring the .ipynb files up to date with their text, and run them all
+	@$(bin)/python -m scripts.make_notebooks
+	@echo "notebooks: each one from top to bottom (a few minutes)"
+	@OMP_NUM_THREADS=1 $(bin)/python -m pytest tests/notebooks
+
+lab: $(VENV)/.installed-dev ## open the notebooks in JupyterLab
+	@$(bin)/jupyter lab --notebook-dir notebooks
 
 setup: $(VENV)/.installed-base ## only install what the command line needs
 

@@ -14,9 +14,11 @@ import typer.main
 from typer.core import TyperGroup
 
 from jumpforward import __version__
+from jumpforward.bench_command import bench_app
 from jumpforward.check_options import CheckOptions
 from jumpforward.console import tolerate_any_text
 from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
+from jumpforward.exercises_command import exercises_app
 from jumpforward.exit_codes import INTERRUPTED, OK, READER_GONE, REQUEST_ERROR, USAGE_ERROR
 from jumpforward.help import Command, Group, examples, name_options
 from jumpforward.history_command import history_app
@@ -33,6 +35,8 @@ app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]})
 
+app.add_typer(bench_app, name="bench", help="Measure the stages, their peers and the mask engines alone.")
+app.add_typer(exercises_app, name="exercises", help="Write a part of a stage yourself, graded by the real tests.")
 app.add_typer(history_app, name="history", help="Read the real commits, from data and from a clone of SGLang.")
 app.add_typer(museum_app, name="museum", help="Show the bugs that five generations had.")
 

@@ -1,29 +1,24 @@
-"""`python -m scripts.site`: write the builder's input, then build (or serve) the site."""
+"""`python -m scripts.site`: build the site into `site/`; `--serve` serves it, `properdocs` takes that builder."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
-from scripts.site.assemble import assemble
-from scripts.site.page import ROOT, SiteError
+from scripts.site.build import build, serve
+from scripts.site.page import SiteError
 
 
 def main(arguments: list[str]) -> int:
-    """Build; `--serve` serves instead, `--builder NAME` takes another builder of the same configuration."""
-    builder = arguments[arguments.index("--builder") + 1] if "--builder" in arguments else "mkdocs"
+    """Returns the builder's exit code; 1 when a page asks for something that is not there."""
     try:
-        assemble()
+        if arguments == ["--serve"]:
+            return serve()
+        done = build(builder=arguments[0] if arguments else "mkdocs")
     except SiteError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    call = [str(Path(sys.executable).with_name(builder)), "serve" if "--serve" in arguments else "build"]
-    call += ["--config-file", str(ROOT / "mkdocs.yml")]
-    if "--serve" not in arguments:
-        call += ["--strict", "--quiet"]
-    return subprocess.run(call, cwd=ROOT, check=False, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}).returncode
+    print(done.stdout + done.stderr, end="", file=sys.stderr)
+    return done.returncode
 
 
 if __name__ == "__main__":

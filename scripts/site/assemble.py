@@ -1,4 +1,4 @@
-"""Makes the builder's input, `build/site-src/<language>`: every page with its pieces filled in, and the assets.
+"""Makes the builder's input, a folder: every page of a language with its pieces filled in, and the assets.
 
 A page of `docs/<language>/` is Markdown with pieces like `{{ code stages/x.py Name }}`. What a piece asks for and is
 not there any more is an error, so a page cannot drift from what it tells of.
@@ -17,7 +17,6 @@ from jumpforward.stepper import recording as recording_module
 from scripts.site import code_pieces, data_pieces, strips, walk_piece
 from scripts.site.page import DOCS, RECORDINGS, ROOT, Page, SiteError, commit_link
 
-SOURCE = ROOT / "build" / "site-src"
 _PLAYER = Path(recording_module.__file__).with_name("player")
 _OWN = ("strips.toml",)
 
@@ -41,13 +40,12 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"\(museum (\d+)((?:, \d+)*)\)")
 
 
-def assemble(language: str = "en") -> Path:
-    """Write the pages of a language, and what they show, to a folder; returns it.
+def assemble(target: Path, language: str = "en") -> Path:
+    """Write the pages of a language, and what they show, to `target`, which is emptied first; returns it.
 
     Raises:
         SiteError: a page asks for something that is not there.
     """
-    target = SOURCE / language
     shutil.rmtree(target, ignore_errors=True)
     folder = DOCS / language
     for path in sorted(one for one in folder.rglob("*") if one.is_file() and one.name not in _OWN):

@@ -103,7 +103,7 @@ def _folded(change: FileChange, names: tuple[str, str]) -> str:
     added, removed = change.counts()
     lines = "\n".join(change.lines(*names))
     body = "\n".join(f"    {line}" for line in f"```diff\n{lines}\n```".splitlines())
-    return f'??? diff "{change.name}: {_fate(change)}, +{added} −{removed}"\n\n{body}'
+    return f'??? diff "`{change.name}`: {_fate(change)}, +{added} −{removed}"\n\n{body}'
 
 
 def listing(stage: str) -> str:

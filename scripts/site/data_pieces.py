@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -174,14 +175,18 @@ def _bug(one: MuseumRow) -> str:
     facts = [("Symptom", one.symptom), ("Cause", one.cause), ("Smallest case", one.scenario), ("Wrong", one.wrong),
              ("Right", one.right), ("Invariant", one.invariant), ("See it", one.see)]
     found = _commits(one.found) or "never, while its code lived"
-    facts_html = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts)
+    facts_html = "".join(f"<dt>{name}</dt><dd>{_with_code(text)}</dd>" for name, text in facts)
     caused = f"<dt>Brought by</dt><dd>{_commits(one.caused_by)}</dd>" if one.caused_by else ""
     needs = f"<dt>Needs</dt><dd>{escape(', '.join(one.needs))}</dd>" if one.needs else ""
     return (f'<article class="bug" data-stage="{" ".join(map(str, one.stages))}">'
-            f'<h3 id="row-{one.number}">{one.number}: {escape(one.title)}</h3>'
+            f'<h3 id="row-{one.number}">{one.number}: {_with_code(one.title)}</h3>'
             f'<p class="meta">stage {", ".join(map(str, one.stages))}; {_EVIDENCE[one.evidence]}</p>'
             f"<dl>{facts_html}{caused}<dt>Mended by</dt><dd>{found}</dd>{needs}<dt>Let it happen</dt>"
             f"<dd><code>{escape(one.command)}</code></dd></dl></article>")
+
+
+def _with_code(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _commits(entries: Iterable[Commit]) -> str:
@@ -209,6 +214,6 @@ def _deviation(one: Mapping[str, str]) -> str:
              ("lets through", one.get("accepts", "")), ("keeps out", one.get("refuses", ""))]
     body = "".join(f'<p>{label}</p><pre tabindex="0"><code>{escape(text)}</code></pre>'
                    for label, text in shown if text)
-    return (f'<details class="deviation"><summary><strong>{escape(title)}</strong>: {escape(what)} '
+    return (f'<details class="deviation"><summary><strong>{escape(title)}</strong>: {_with_code(what)} '
             f"<small>({escape(one['library'])} {escape(one['version'])})</small></summary>"
             f'<p><a href="{escape(one["upstream"])}">upstream</a></p>{body}</details>')

@@ -12,7 +12,7 @@ from html import escape
 
 from scripts.site.page import DOCS, Page, SiteError, recording
 
-_WIDTH, _ROW = 240, 34
+_WIDTH, _ROW, _ROWS_HIGH = 240, 34, 3
 _TOKENS = {"S": "sampled", "J": "jumped", "D": "drafted", "X": "forbidden", "_": "empty"}
 
 
@@ -26,13 +26,13 @@ def strip(page: Page, stage: str) -> str:
     panels = tomllib.loads(path.read_text(encoding="utf-8")).get(f"stage{stage}", [])
     if len(panels) != 6:
         raise SiteError(f"{path.name}: stage {stage} has {len(panels)} panels and not six")
-    items = "".join(f'<li><svg viewBox="0 0 {_WIDTH} {4 * _ROW}" aria-hidden="true" focusable="false">'
+    items = "".join(f'<li><svg viewBox="0 0 {_WIDTH} {_ROWS_HIGH * _ROW}" aria-hidden="true" focusable="false">'
                     f'{_drawing(panel["draw"])}</svg><p>{escape(panel["text"])}</p></li>' for panel in panels)
     return f'<ol class="strip" aria-label="Stage {stage} in six panels">{items}</ol>'
 
 
 def _drawing(rows: list[str]) -> str:
-    top = (4 - len(rows)) * _ROW / 2
+    top = (_ROWS_HIGH - len(rows)) * _ROW / 2
     parts = []
     for at, row in enumerate(rows):
         kind, _, rest = row.partition(" ")
@@ -92,7 +92,7 @@ def _bars(words: list[str]) -> str:
 
 
 def _word(words: list[str]) -> str:
-    return _label(_WIDTH / 2, 21, " ".join(words), "mono")
+    return _label(_WIDTH / 2, 21, " ".join(words).replace("_", " "), "mono")
 
 
 def _label(x: float, y: float, text: str, style: str = "") -> str:

@@ -1,0 +1,225 @@
+"""The process that runs learners' code: it imports what is slow once, and forks for each check.
+
+Started as `python -m jumpforward.exercises.sandbox`. A job is a line of JSON on standard input; what happens comes
+as lines of JSON on standard output. The fork has limits on time, memory and file size and a session of its own, so an
+endless loop, a crash or `sys.exit` ends the fork and nothing else. This guards against accidents, not against malice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+from jumpforward.exercises.case import Case, Row, Wrong
+from jumpforward.exercises.catalogue import ROOT
+
+_FILE_BYTES = 64 << 20
+_NOTICE_S = 0.5  # before the time limit, when a running fork notes where it is
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One check.
+
+    Attributes:
+        folder: of the exercise. part: the name that an answer defines. answer: a file that defines it, or a
+            learner's folder. slug: of the exercise. sets: "visible", "grading" or both; none of them draws the picture.
+        time_limit_s, memory_mb: for all of it. output, trace: files that get what is printed, and where it was.
+    """
+
+    folder: str
+    part: str
+    answer: str
+    slug: str
+    sets: Sequence[str]
+    time_limit_s: float
+    memory_mb: int
+    output: str
+    trace: str
+
+    def line(self) -> str:
+        """As it is sent."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+Emit = Callable[[dict[str, object]], None]
+
+
+def serve(requests: TextIO, events: TextIO) -> None:
+    """Do jobs until `requests` ends."""
+
+    def emit(event: dict[str, object]) -> None:
+        events.write(json.dumps(event) + "\n")
+        events.flush()
+
+    importlib.import_module("exercises.bench")
+    emit({"event": "ready"})
+    for line in requests:
+        job = Job(**json.loads(line))
+        _supervise(job, emit)
+
+
+def _supervise(job: Job, emit: Emit) -> None:
+    """Fork, wait until it ends or its time is over, and say how it ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _limit(job)
+            _do(job, emit)
+            emit({"event": "finished"})
+        except BaseException:
+            emit({"event": "broken", "message": traceback.format_exc()})
+        finally:
+            sys.stdout.flush()
+            os._exit(0)  # not through what the parent would clean up
+    deadline, timed_out = time.monotonic() + job.time_limit_s, False
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        while not done and not timed_out:
+            time.sleep(0.01)
+            timed_out = time.monotonic() > deadline
+            done, status = os.waitpid(pid, os.WNOHANG)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # with all it has started
+    if not done:
+        status = os.waitpid(pid, 0)[1]
+    emit({"event": "end", "status": os.waitstatus_to_exitcode(status), "timed_out": timed_out})
+
+
+def _limit(job: Job) -> None:
+    import resource
+
+    os.setsid()
+    output = os.open(job.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    trace = Path(job.trace).open("w")  # noqa: SIM115  # open to the end: faulthandler writes into it
+    faulthandler.enable(file=trace)
+    faulthandler.dump_traceback_later(max(0.1, job.time_limit_s - _NOTICE_S), file=trace)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+    with contextlib.suppress(OSError, ValueError):  # macOS has no such file, and does not hold this limit
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (held + (job.memory_mb << 20),) * 2)
+
+
+def _do(job: Job, emit: Emit) -> None:
+    """In the fork: say what will be checked, load the answer, then run the cases one after the other."""
+    tests = {name: _tests(job, name) for name in job.sets}
+    emit({"event": "plan", "cases": [[name, case.name] for name, cases in tests.items() for case in cases]})
+    emit({"event": "start", "case": "loading your file"})
+    part: list[Any] = []
+    message = _attempt(lambda: part.append(load_part(job)), job)
+    if message is not None:
+        emit({"event": "unloadable", "message": message})
+        return
+    for name, cases in tests.items():
+        for case in cases:
+            emit({"event": "start", "case": case.name})
+            message = _attempt(lambda case=case: case.run(part[0]), job)  # type: ignore[misc]  # bound at once
+            emit({"event": "case", "set": name, "case": case.name, "message": message})
+    if not tests:
+        emit({"event": "start", "case": "drawing the picture"})
+        rows: list[Row] = []
+        message = _attempt(lambda: rows.extend(_module(job, "visible").picture(part[0])), job)
+        emit({"event": "picture", "rows": [asdict(row) for row in rows], "message": message})
+
+
+def _tests(job: Job, name: str) -> list[Case]:
+    return list(_module(job, name).CASES)
+
+
+def _module(job: Job, name: str) -> ModuleType:
+    return importlib.import_module(f"exercises.{Path(job.folder).name}.tests.{name}")
+
+
+def load_part(job: Job) -> Any:
+    """The learner's part.
+
+    Raises:
+        Wrong: there is none, in words. Whatever the learner's file raises when it is imported.
+    """
+    place = Path(job.answer)
+    if place.suffix != ".py":
+        sys.path.insert(0, str(place))
+        adapters = place / "adapters.py"
+        module = _module_of(adapters) if adapters.exists() else None
+        if module is not None and hasattr(module, job.slug):
+            return getattr(module, job.slug)()
+        place = place / f"{job.slug}.py"
+    if not place.exists():
+        raise Wrong(f"there is no file {place}; `jumpforward exercises next` puts the starter there")
+    module = _module_of(place)
+    if not hasattr(module, job.part):
+        raise Wrong(f"{place.name} does not define {job.part}; the exercise's README says what it is")
+    return getattr(module, job.part)
+
+
+def _module_of(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _attempt(call: Callable[[], object], job: Job) -> str | None:
+    """What was wrong, in words; None for nothing."""
+    try:
+        call()
+    except AssertionError as wrong:  # `Wrong`, or what the museum's bench found broken
+        return str(wrong) or f"an assertion of yours failed{_place(wrong, job)}"
+    except NotImplementedError as error:
+        return f"not written yet{_place(error, job)}: {error}"
+    except MemoryError as error:
+        return f"it asked for more than {job.memory_mb} MB of memory{_place(error, job)}"
+    except SyntaxError as error:
+        return f"this is no Python: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
+    except SystemExit as error:
+        return f"your code ended the program with sys.exit({error.code!r}){_place(error, job)}; return or raise instead"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if "allocate memory" in str(error):
+            return f"it asked for more than {job.memory_mb} MB of memory{_place(error, job)}"
+        return f"it raised {type(error).__name__}: {error}{_place(error, job)}"
+    return None
+
+
+def _place(error: BaseException, job: Job) -> str:
+    """Where in the learner's code an error came from, " (file, line n)"; "" when it did not."""
+    base = str(Path(job.answer).resolve())
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if str(Path(frame.filename).resolve()).startswith(base)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _start() -> None:
+    sys.path.insert(0, str(ROOT))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with os.fdopen(os.dup(1), "w", buffering=1) as events:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        serve(sys.stdin, events)
+
+
+if __name__ == "__main__":
+    _start()

@@ -1,0 +1,316 @@
+"""`jumpforward exercises`: write a part of a real stage yourself, and have it graded by the product's own tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jumpforward.console import print_rich, speaks_unicode, visible, wants_colour
+from jumpforward.exercises.catalogue import ROOT, Exercise, all_exercises, find_exercise
+from jumpforward.exercises.grader import CheckResult, Grader, missing_packages
+from jumpforward.exercises.verify import verify
+from jumpforward.exercises.workspace import DEFAULT, Progress, Workspace
+from jumpforward.exit_codes import INTERRUPTED, OK, REQUEST_ERROR
+from jumpforward.help import Command, Group, examples
+from shared_runtime.errors import ConfigError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Answers = Annotated[Path, typer.Option(
+    "--answers", metavar="DIR", help="Where your answers are.", show_default="my_exercises")]
+Which = Annotated[str | None, typer.Argument(
+    metavar="[N]", help="An exercise, by number or name.", show_default="the first that is not done")]
+One = Annotated[str, typer.Argument(metavar="N", help="An exercise, by number or name.")]
+
+exercises_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich", epilog=examples(
+    "exercises next", "exercises watch", "exercises check 1"))
+
+
+@exercises_app.command("list", cls=Command)
+def list_exercises(answers: Answers = DEFAULT, as_json: AsJson = False) -> int:
+    """List the exercises: minutes, difficulty, and which are done."""
+    exercises, progress = all_exercises(), Workspace(answers).progress()
+    if as_json:
+        _print_json([{**_described(one), "done": one.slug in progress.done} for one in exercises])
+        return OK
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    unicode = speaks_unicode(sys.stdout)
+    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, pad_edge=False)
+    for name in ("", "N", "exercise", "stage", "minutes", "difficulty"):
+        table.add_column(name, justify="right" if name in ("N", "minutes") else "left", no_wrap=name != "exercise")
+    for one in exercises:
+        stage = ", ".join(map(str, one.stages)) or "loop"
+        table.add_row(_mark(one, progress, unicode), str(one.number), Text(one.title), stage, str(one.minutes),
+                      one.difficulty)
+    print_rich(table, Text(_bar(len(progress.done & {one.slug for one in exercises}), len(exercises), unicode)),
+               Text("Any order will do. `jumpforward exercises next` begins, `show`, `hint` and `watch` help."))
+    return OK
+
+
+@exercises_app.command("next", cls=Command)
+def next_exercise(which: Which = None, answers: Answers = DEFAULT) -> int:
+    """Begin an exercise: its page, and a file for you to write in."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    exercise = _chosen(which, exercises, workspace.progress())
+    if exercise is None:
+        print("All exercises are done.")
+        return OK
+    fresh = workspace.prepare(exercise, exercises)
+    print(exercise.text("README.md").rstrip())
+    print(f"\n{'Write in' if fresh else 'Your file is'} {_short(workspace.answer(exercise))}, then run:\n"
+          f"  jumpforward exercises watch {exercise.number}     (or check {exercise.number}, once)\n"
+          "At first everything is red: that is how it begins. Each red case tells you one thing to do.")
+    return OK
+
+
+@exercises_app.command("check", cls=Command)
+def check(
+    which: Which = None,
+    answers: Answers = DEFAULT,
+    as_json: AsJson = False,
+    gradescope: Annotated[Path | None, typer.Option(
+        "--gradescope", metavar="FILE", help="Run every case and write Gradescope's results.json.")] = None,
+) -> int:
+    """Check an answer: the visible tests, and when they pass, the larger set for grading."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    exercise = _chosen(which, exercises, workspace.progress())
+    if exercise is None:
+        print("All exercises are done.")
+        return OK
+    _must_have_packages(exercise)
+    with Grader() as grader:
+        result = grader.check(exercise, answers, every_case=gradescope is not None)
+    if gradescope is not None:
+        gradescope.write_text(json.dumps(result.as_gradescope(), indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        _print_json(result.as_dict())
+    else:
+        _tell(result)
+    if gradescope is None:
+        _note(result, workspace)
+    return OK if result.passed else REQUEST_ERROR
+
+
+@exercises_app.command("watch", cls=Command)
+def watch(which: Which = None, answers: Answers = DEFAULT) -> int:
+    """Check again whenever you save; goes on to the next exercise when one is done. Ctrl-C ends it."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    try:
+        with Grader() as grader:
+            watch_changes(workspace, exercises, which, grader, lambda: time.sleep(0.2))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return OK
+
+
+def watch_changes(workspace: Workspace, exercises: Sequence[Exercise], which: str | None, grader: Grader,
+                  wait: Callable[[], object]) -> None:
+    """Check an exercise at each change of its files until it is done, then the next one.
+
+    Args:
+        which: the first exercise; None for the first that is not done.
+        wait: called between two looks at the files.
+    """
+    while (exercise := _chosen(which, exercises, workspace.progress())) is not None:
+        which = None
+        _must_have_packages(exercise)
+        workspace.prepare(exercise, exercises)
+        seen: object = None
+        while True:
+            now = {path: path.stat().st_mtime_ns for path in workspace.folder.glob("**/*.py")}
+            if now != seen:
+                seen = now
+                result = grader.check(exercise, workspace.folder)
+                _tell(result)
+                _note(result, workspace)
+                if result.passed:
+                    break
+                print(f"watching {_short(workspace.folder)}; save to check again, Ctrl-C ends", flush=True)
+            wait()
+    print("All exercises are done.")
+
+
+@exercises_app.command("hint", cls=Command)
+def hint(which: Which = None, answers: Answers = DEFAULT) -> int:
+    """Show the next hint: first a nudge, then the idea, then a sketch."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    progress = workspace.progress()
+    exercise = _chosen(which, exercises, progress)
+    if exercise is None:
+        print("All exercises are done.")
+        return OK
+    hints = exercise.hints()
+    count = min(progress.hints.get(exercise.slug, 0) + 1, len(hints))
+    print("\n\n".join(f"Hint {index} of {len(hints)}\n{text}" for index, text in enumerate(hints[:count], 1)))
+    progress.hints[exercise.slug] = count
+    workspace.save(progress)
+    return OK
+
+
+@exercises_app.command("show", cls=Command)
+def show(which: Which = None, answers: Answers = DEFAULT) -> int:
+    """Show what your part makes of a few inputs, beside what is expected."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    exercise = _chosen(which, exercises, workspace.progress()) or exercises[0]
+    _must_have_packages(exercise)
+    with Grader() as grader:
+        rows, message = grader.picture(exercise, answers)
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD if speaks_unicode(sys.stdout) else box.ASCII, pad_edge=False)
+    for name in ("", "looked at", "yours", "expected"):
+        table.add_column(name)
+    for row in rows:
+        same = row.yours == row.expected
+        table.add_row("" if same else "differs", *(Text(visible(text)) for text in (row.what, row.yours, row.expected)),
+                      style=None if same else "yellow")
+    print_rich(Text(f"{exercise.number}. {exercise.title}"), table)
+    if message is not None:
+        print(f"then: {message}")
+    return OK if message is None and all(row.yours == row.expected for row in rows) else REQUEST_ERROR
+
+
+@exercises_app.command("reset", cls=Command)
+def reset(which: One, answers: Answers = DEFAULT) -> int:
+    """Put the starter in the place of your answer; the answer is kept beside it."""
+    workspace, exercises = Workspace(answers), all_exercises()
+    exercise = find_exercise(exercises, which)
+    kept = workspace.reset(exercise)
+    workspace.prepare(exercise, exercises)
+    progress = workspace.progress()
+    progress.done.discard(exercise.slug)
+    progress.hints.pop(exercise.slug, None)
+    workspace.save(progress)
+    print(f"{_short(workspace.answer(exercise))} is the starter again"
+          + (f"; what you had is in {_short(kept)}" if kept else ""))
+    return OK
+
+
+@exercises_app.command("solution", cls=Command)
+def solution(
+    which: One,
+    answers: Answers = DEFAULT,
+    give_up: Annotated[bool, typer.Option("--give-up", help="Show it although you have not passed.")] = False,
+) -> int:
+    """Show a solution and why it is one, after you have passed."""
+    workspace = Workspace(answers)
+    exercise, progress = find_exercise(all_exercises(), which), workspace.progress()
+    if exercise.slug not in progress.done and not give_up:
+        raise ConfigError(f"exercise {exercise.number} is not done yet", where="solution",
+                          fix=f"try `jumpforward exercises hint {exercise.number}`, or add --give-up")
+    if exercise.slug not in progress.done:
+        progress.given_up.add(exercise.slug)
+        workspace.save(progress)
+    print(exercise.text("solution.py").rstrip())
+    print(f"\n{exercise.text('explanation.md').rstrip()}")
+    return OK
+
+
+@exercises_app.command("verify", cls=Command)
+def verify_exercises(which: Which = None) -> int:
+    """For authors: starters fail, solutions pass, each known mistake fails for its own reason."""
+    exercises = all_exercises()
+    chosen = exercises if which is None else [find_exercise(exercises, which)]
+    bad = 0
+    with Grader() as grader:
+        for exercise in chosen:
+            _must_have_packages(exercise)
+            problems = list(verify(exercise, grader))
+            bad += bool(problems)
+            print(f"{'FAIL' if problems else 'ok  '}  {exercise.number:2} {exercise.slug}", flush=True)
+            for problem in problems:
+                print(f"        {problem}")
+    return REQUEST_ERROR if bad else OK
+
+
+def _chosen(which: str | None, exercises: Sequence[Exercise], progress: Progress) -> Exercise | None:
+    if which is not None:
+        return find_exercise(exercises, which)
+    return next((one for one in exercises if one.slug not in progress.done), None)
+
+
+def _must_have_packages(exercise: Exercise) -> None:
+    lacking = missing_packages(exercise)
+    if lacking:
+        raise ConfigError(f"it needs {', '.join(lacking)}", where=f"exercise {exercise.number}",
+                          fix="run `make setup-dev`")
+
+
+def _note(result: CheckResult, workspace: Workspace) -> None:
+    """Remember a pass. A later failure takes nothing away: what is done is done."""
+    if result.passed:
+        progress = workspace.progress()
+        progress.done.add(result.exercise.slug)
+        workspace.save(progress)
+
+
+def _tell(result: CheckResult) -> None:
+    """The result in words: what passes, the first case that does not, and what to do then."""
+    number, failure = result.exercise.number, result.first_failure
+    print(f"\n{number}. {result.exercise.title}")
+    for case in result.cases:
+        if case.message is None:
+            print(f"  {_coloured('ok', '32')}    {case.name}")
+    if failure is None:
+        print(f"Done in {len(result.cases)} cases. Now read why: jumpforward exercises solution {number}")
+        return
+    others = sum(case.message is not None for case in result.cases) - 1
+    print(f"  {_coloured('FAIL', '31')}  {failure.name}\n        {visible(failure.message or '')}")
+    if others > 0:
+        print(f"        ({others} more fail; begin with this one)")
+    if result.stopped is not None and failure.message != result.stopped:
+        print(f"  then  {visible(result.stopped)}")
+    if result.printed.strip():
+        print("  printed by your code:\n" + "\n".join(f"    {visible(line)}" for line in
+                                                      result.printed.strip().splitlines()[-10:]))
+    print(f"{_passed(result)} of {len(result.planned)} cases pass. Help: jumpforward exercises hint {number}, "
+          f"or show {number}")
+
+
+def _passed(result: CheckResult) -> int:
+    return sum(case.message is None for case in result.cases)
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if wants_colour(sys.stdout) else text
+
+
+def _mark(exercise: Exercise, progress: Progress, unicode: bool) -> str:
+    if exercise.slug in progress.done:
+        return "✓" if unicode else "x"
+    return "~" if exercise.slug in progress.given_up else ""
+
+
+def _bar(done: int, total: int, unicode: bool) -> str:
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    filled = 20 * done // max(1, total)
+    return f"{full * filled}{empty * (20 - filled)} {done} of {total} done"
+
+
+def _described(exercise: Exercise) -> dict[str, object]:
+    return {"number": exercise.number, "slug": exercise.slug, "title": exercise.title, "minutes": exercise.minutes,
+            "difficulty": exercise.difficulty, "stages": list(exercise.stages), "part": exercise.part,
+            "replaces": exercise.replaces, "prerequisites": list(exercise.prerequisites)}
+
+
+def _short(path: Path) -> str:
+    """The path as one would type it in the clone."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _print_json(value: dict[str, object] | Iterable[dict[str, object]]) -> None:
+    json.dump(value, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+__all__ = ["ROOT", "exercises_app", "watch_changes"]

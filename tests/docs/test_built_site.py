@@ -1,0 +1,84 @@
+"""The built site: links and anchors lead somewhere, nothing is asked of another host, a second builder agrees."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from scripts.site.build import build
+
+LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
+
+
+class Page(HTMLParser):
+    """What an HTML page links to, what it loads, and the names of its places."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.names: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if "id" in found:
+            self.names.append(found["id"])
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag in LOADS and LOADS[tag] in found:
+            self.loads.append(found[LOADS[tag]])
+        if "data-src" in found:
+            self.loads += found["data-src"].split()
+
+
+def pages_of(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+
+
+def target_of(path: Path, link: str) -> Path:
+    found = (path.parent / unquote(urlsplit(link).path)).resolve()
+    return found / "index.html" if found.is_dir() else found
+
+
+def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
+    found = pages_of(site)
+    for path, page in found.items():
+        for link in (one for one in page.links if not urlsplit(one).scheme):
+            target = target_of(path, link) if urlsplit(link).path else path
+            assert target.is_file(), f"{path.relative_to(site)}: {link}"
+            anchor = unquote(urlsplit(link).fragment)
+            assert not anchor or target not in found or anchor in found[target].names, (
+                f"{path.relative_to(site)}: {link}")
+
+
+def test_what_a_page_loads_is_part_of_the_site(site: Path) -> None:
+    for path, page in pages_of(site).items():
+        for link in page.loads:
+            assert not urlsplit(link).scheme, f"{path.relative_to(site)}: {link}"
+            assert not urlsplit(link).netloc, f"{path.relative_to(site)}: {link}"
+            assert target_of(path, link).is_file(), f"{path.relative_to(site)}: {link}"
+
+
+def test_no_two_places_of_a_page_have_one_name(site: Path) -> None:
+    for path, page in pages_of(site).items():
+        names = [name for name in page.names if name != "jf-tip"]  # the arrow's tip, the same in every drawing
+        assert len(names) == len(set(names)), path.relative_to(site)
+
+
+def test_without_an_address_of_its_own_the_site_names_none(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    assert "og:title" in text
+    assert "og:image" not in text
+    assert 'rel="canonical"' not in text
+
+
+@pytest.mark.slow
+def test_properdocs_builds_the_same_pages(site: Path, tmp_path: Path) -> None:
+    done = build(tmp_path / "source", tmp_path / "site", builder="properdocs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.relative_to(tmp_path / "site") for path in (tmp_path / "site").rglob("*.html")} == {
+        path.relative_to(site) for path in site.rglob("*.html")}

@@ -1,0 +1,80 @@
+"""Whatever a learner's code does, it ends as a message that says what and where, and the next check works."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jumpforward.exercises.catalogue import Exercise, all_exercises
+from jumpforward.exercises.grader import CheckResult, Grader
+
+EXERCISE = replace(all_exercises()[0], time_limit_s=3, memory_mb=512)
+HEAD = "def token_index(table, token_bytes):\n"
+
+
+def check(grader: Grader, tmp_path: Path, source: str, exercise: Exercise = EXERCISE) -> CheckResult:
+    answer = tmp_path / "token_index.py"
+    answer.write_text(source, encoding="utf-8")
+    return grader.check(exercise, answer)
+
+
+@pytest.mark.parametrize(("source", "said"), [
+    (f"{HEAD}    while True:\n        pass\n", r"did not end within 3 s \(it was at token_index.py, line [23]\)"),
+    ("while True:\n    pass\n", r"'loading your file' it did not end within 3 s \(it was at token_index.py"),
+    (f"import threading\n{HEAD}    lock = threading.Lock()\n    lock.acquire()\n    lock.acquire()\n",
+     r"did not end within 3 s \(it was at token_index.py, line 5\)"),
+    (f"import os\n{HEAD}    os.abort()\n", r"crashed with SIGABRT \(it was at token_index.py, line 3\)"),
+    (f"import ctypes\n{HEAD}    ctypes.string_at(0)\n", r"crashed with SIGSEGV \(it was at token_index.py, line 3\)"),
+    (f"import sys\n{HEAD}    sys.exit(0)\n", r"ended the program with sys.exit\(0\) \(token_index.py, line 3\)"),
+    (f"import os\n{HEAD}    os._exit(0)\n", r"the process ended with code 0: does your code call os._exit\?"),
+    (f"{HEAD}    return bytearray(1 << 40)\n", r"asked for more than 512 MB of memory \(token_index.py, line 2\)"),
+    (f"import torch\n{HEAD}    return torch.zeros(1 << 33)\n", r"asked for more than 512 MB .*line 3"),
+    (f"{HEAD}    return token_index(table, token_bytes)\n", r"raised RecursionError: .*token_index.py, line 2"),
+    (f"{HEAD}    return table[10_000]\n", r"raised IndexError: .* \(token_index.py, line 2\)"),
+    (f"{HEAD}    return {{\n", r"this is no Python: .* \(token_index.py, line 2\)"),
+    (f"{HEAD}    raise KeyboardInterrupt\n", r"KeyboardInterrupt"),
+    ("import no_such_module\n", r"raised ModuleNotFoundError: .*no_such_module.* \(token_index.py, line 1\)"),
+    ("x = 1\n", r"does not define token_index"),
+    (f"{HEAD}    return None\n", r"must return a dict"),
+])
+def test_what_goes_wrong_is_said_in_words(source: str, said: str, tmp_path: Path, grader: Grader) -> None:
+    result = check(grader, tmp_path, source)
+    assert not result.passed
+    failure = result.first_failure
+    assert failure is not None
+    assert re.search(said, failure.message or ""), failure.message
+
+
+def test_after_all_that_a_right_answer_passes(tmp_path: Path, grader: Grader) -> None:
+    check(grader, tmp_path, "import os\nos.kill(os.getppid(), 0)\nos._exit(3)\n")
+    assert grader.check(EXERCISE, EXERCISE.solution).passed
+
+
+def test_what_is_printed_is_kept_and_bounded(tmp_path: Path, grader: Grader) -> None:
+    result = check(grader, tmp_path, f"{HEAD}    print('x' * 10_000 + 'the end')\n")
+    assert result.printed.strip().endswith("the end")
+    assert len(result.printed) <= 2_000
+
+
+def test_output_without_end_is_cut(tmp_path: Path, grader: Grader) -> None:
+    result = check(grader, tmp_path, f"{HEAD}    while True:\n        print('x' * 1_000_000)\n")
+    assert result.first_failure is not None
+    assert "File too large" in (result.first_failure.message or "") or result.stopped is not None
+
+
+def test_what_the_code_started_ends_with_it(tmp_path: Path, grader: Grader) -> None:
+    mark = tmp_path / "alive"
+    check(grader, tmp_path, "import subprocess, sys\n" + HEAD + "    subprocess.Popen([sys.executable, '-c', "
+          f"'import time, pathlib; time.sleep(2); pathlib.Path({str(mark)!r}).touch()'])\n    return {{}}\n")
+    time.sleep(2.5)
+    assert not mark.exists()
+
+
+def test_one_check_leaves_nothing_to_the_next(tmp_path: Path, grader: Grader) -> None:
+    spoils = "import stages.stage1_copied_fsm.decoder as decoder\ndecoder.build_fsm = None\n"
+    check(grader, tmp_path, f"{spoils}{HEAD}    return {{}}\n")
+    assert grader.check(EXERCISE, EXERCISE.solution).passed
