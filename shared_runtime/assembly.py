@@ -28,8 +28,9 @@ from shared_runtime.naive_cache import NaiveCache
 from shared_runtime.policy import StageContext, StagePolicy, StageSpec, wishes
 from shared_runtime.prefix_cache import PrefixCache
 from shared_runtime.radix_cache import RadixCache
+from shared_runtime.step_tracer import StepTracer
 from shared_runtime.tokenizer import Tokenizer
-from shared_runtime.tracer import NullTracer, StepTracer, Tracer
+from shared_runtime.tracer import NullTracer, Tracer
 from stages import first_stage_able, get_stage
 
 Progress = Callable[[str, int, int], None]
@@ -92,9 +93,11 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup,
                           fix="leave it out, or keep model, load_format, dtype, device and exact as they were")
     model, tokenizer = loaded.model, loaded.tokenizer
     memory = _memory(config, model)
+    overlaps = stage.capabilities.scheme(config.overlap) is not None
+    options = config.options.beside_overlap() if overlaps else config.options
     policy = stage.build(StageContext(
         vocabulary=tokenizer.vocabulary, tokenizer=tokenizer, device=config.torch_device, limits=config.limits,
-        backend=config.backend, progress=progress, options=config.options, memory=memory,
+        backend=config.backend, progress=progress, options=options, memory=memory,
         ranks=ranks))
     if ranks.size > 1:
         policy = AgreedPolicy(policy, ranks)

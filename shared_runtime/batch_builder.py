@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import EngineStateError
 from shared_runtime.finisher import Finisher
@@ -16,12 +20,25 @@ from shared_runtime.tracer import Tracer
 from shared_runtime.waiting_queue import NewTokenEstimator
 
 
+@dataclass(frozen=True, slots=True)
+class NewestToken:
+    """A request's newest token while the results of its pass are not in: it is not in the output yet.
+
+    Attributes:
+        position: where in the request it will stand.
+        token_id: the token; or -1 - i for the token that row i of the pass before is going to sample.
+    """
+
+    position: int
+    token_id: int
+
+
 class BatchBuilder:
     """Builds an EXTEND batch if any request fits, else a DECODE batch.
 
     Attributes:
         estimator: how much memory to keep for what is still to be written.
-        unsettled: rows whose slots are taken and not booked yet; the scheduler clears it when they are.
+        unsettled: rows whose slots are taken and not booked yet.
 
     Invariant it lives on: a request is admitted by the engine only if its prompt and `max_new_tokens` fit into the
     whole pool. So a request that is alone always fits, and there is always a way on.
@@ -40,10 +57,10 @@ class BatchBuilder:
 
     def next_batch(self) -> ScheduleBatch | None:
         """The batch of this turn, its slots taken; None when nothing can run."""
-        self.unsettled = []
-        return self._extend() or self._decode()
+        return self.extend() or self._decode()
 
-    def _extend(self) -> ScheduleBatch | None:
+    def extend(self) -> ScheduleBatch | None:
+        """A batch of waiting requests, in memory by now; None when none fits."""
         rows: list[BatchRow] = []
         budget = self._config.chunked_prefill_size
         chunked = self._queues.chunked
@@ -53,7 +70,7 @@ class BatchBuilder:
                 return None
             rows.append(row)
             budget -= len(row.ids)
-            self._queues.chunked = None if row.samples else chunked
+            self._place(row)
         for req in self._queues.waiting.in_order(self._memory.cache):
             row = self._admit(req, budget, rows)
             if req.finish is not None:
@@ -63,9 +80,17 @@ class BatchBuilder:
             rows.append(row)
             budget -= len(row.ids)
             self._queues.waiting.remove(req)
-            if not row.samples:
-                self._queues.chunked = req
+            self._place(row)
         return ScheduleBatch(ForwardMode.EXTEND, rows) if rows else None
+
+    def _place(self, row: BatchRow) -> None:
+        """Where the request of an EXTEND row is until the pass is done."""
+        self._queues.chunked = None if row.samples else row.req
+        if row.samples:
+            self._queues.prefilling.append(row.req)
+        metrics = row.req.metrics
+        if metrics.admitted is None:
+            metrics.admitted, metrics.cached_tokens = time.perf_counter(), row.start
 
     def _admit(self, req: Request, budget: int, rows: list[BatchRow]) -> BatchRow | None:
         """A row for a waiting request, or None when budget, batch or memory has no room for it."""
@@ -127,6 +152,28 @@ class BatchBuilder:
                 rows.append(row)
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
 
+    def decode_ahead(self, reqs: Sequence[Request], newest: Mapping[str, NewestToken]) -> ScheduleBatch:
+        """A DECODE batch of `reqs` before the results of the pass before are in; there must be room for it.
+
+        Nobody is retracted and no stage is asked for tokens: both follow from the results.
+
+        Args:
+            reqs: who runs on. newest: of those that were in the pass before, by request id.
+        """
+        self.estimator.decoded()
+        return ScheduleBatch(ForwardMode.DECODE, [self._row_ahead(req, newest.get(req.rid)) for req in reqs])
+
+    def _row_ahead(self, req: Request, token: NewestToken | None) -> BatchRow:
+        start = req.kv_len if token is None else token.position
+        ids = req.all_ids[start:] if token is None else [token.token_id]
+        slots = self._memory.take(len(ids))
+        if slots is None:
+            raise AssertionError("room was checked before")
+        self._memory.write(req, slots, start)
+        row = BatchRow(req, start, ids, slots)
+        self.unsettled.append(row)
+        return row
+
     def _propose(self, req: Request) -> tuple[int, ...]:
         """Ask the stage for tokens behind those of `req`; appends the forced ones, returns the draft.
 
@@ -153,8 +200,19 @@ class BatchBuilder:
         # A token is sampled behind the draft; there must be a place for that one, too.
         return self._finisher.known(proposal.draft)[:room - len(proposal.forced) - 1]
 
+    def settle(self, rows: Sequence[BatchRow]) -> None:
+        """The slots of `rows` are booked."""
+        booked = {id(row) for row in rows}
+        self.unsettled = [row for row in self.unsettled if id(row) not in booked]
+
+    def waste(self, req: Request) -> None:
+        """The request leaves memory: what passes on their way compute for it counts no more."""
+        for row in self.unsettled:
+            row.wasted = row.wasted or row.req is req
+
     def retract(self, req: Request) -> None:
         """Put a request back into the queue. It keeps its output and its grammar's state; only memory is lost."""
+        self.waste(req)
         self._queues.drop(req)
         self._memory.release(req)
         self._policy.retract(req)

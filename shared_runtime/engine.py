@@ -12,7 +12,10 @@ from shared_runtime.assembly import EngineParts, LoadedModel, assemble
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import EngineStateError, JumpforwardError, RequestError
+from shared_runtime.execution.event_loop import EventScheduler
+from shared_runtime.execution.overlap_loop import DelayedScheduler
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
+from shared_runtime.policy import OverlapScheme
 from shared_runtime.request import Request
 from shared_runtime.request_factory import Ask, RequestFactory, pair_up
 from shared_runtime.result import Result, StreamEvent, refused, result_of
@@ -53,8 +56,9 @@ class Engine:
         self.config = config or EngineConfig()
         self.parts: EngineParts = assemble(self.config, progress, ranks or SingleRank(), loaded)
         self.tokenizer = self.parts.tokenizer
-        self.scheduler = Scheduler(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
-                                   self.parts.policy, self.parts.tracer, self.parts.ranks)
+        loop = _loop_of(self.parts.stage.capabilities.scheme(self.config.overlap))
+        self.scheduler = loop(self.config, self.tokenizer.vocabulary, self.parts.runner, self.parts.memory,
+                              self.parts.policy, self.parts.tracer, self.parts.ranks)
         self._factory = RequestFactory(self.config, self.parts.model, self.tokenizer)
         self._live: dict[str, _Live] = {}
         self._results: dict[str, Result] = {}
@@ -209,12 +213,13 @@ class Engine:
         Raises:
             IntegrityError: naming the difference.
         """
-        self.parts.memory.check(self.scheduler.queues.in_memory)
+        self.parts.memory.check(self.scheduler.queues.in_memory, self.scheduler.in_flight)
 
     def close(self) -> None:
-        """Stop taking requests and close the trace. Closing twice is closing once."""
+        """Stop taking requests, wait for a pass on its way, close the trace. Closing twice is closing once."""
         if not self._closed:
             self._closed = True
+            self.scheduler.close()
             self.parts.tracer.close()
 
     # inside
@@ -257,6 +262,12 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise EngineStateError("the engine is closed", where="engine", fix="make a new one")
+
+
+def _loop_of(scheme: OverlapScheme | None) -> type[Scheduler]:
+    if scheme is None:
+        return Scheduler
+    return EventScheduler if scheme == "event" else DelayedScheduler
 
 
 def _event(live: _Live, result: Result | None) -> StreamEvent:

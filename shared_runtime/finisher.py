@@ -46,6 +46,21 @@ class Finisher:
             req.finish = FinishReason("error", error=accepted.error)
         return emitted
 
+    def surely_ends(self, req: Request, token_ids: Sequence[int]) -> bool:
+        """Whether a request ends with these new tokens, whatever its grammar and its text will say.
+
+        Args:
+            req: the request, without them. token_ids: () when none could be sampled.
+        """
+        if not token_ids or self.is_full(req, len(token_ids)):
+            return True
+        last, params = token_ids[-1], req.sampling
+        return last in params.stop_token_ids or (last in self._stop_ids and not params.ignore_eos)
+
+    def is_full(self, req: Request, coming: int = 0) -> bool:
+        """Whether the request is at its length limit, with `coming` more tokens."""
+        return len(req.output_ids) + coming >= req.sampling.max_new_tokens
+
     def known(self, token_ids: Sequence[int]) -> tuple[int, ...]:
         """The leading ids that are tokens. A draft may come from anywhere, and the model has no row for another id."""
         return tuple(takewhile(lambda token_id: 0 <= token_id < len(self._vocabulary), token_ids))
@@ -96,7 +111,7 @@ class Finisher:
                 return _stopped_by_string(req, completed=terminated)
         if terminated:
             return FinishReason("stop")
-        if len(req.output_ids) >= params.max_new_tokens:
+        if self.is_full(req):
             return FinishReason("length")
         return None
 

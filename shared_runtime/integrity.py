@@ -7,7 +7,9 @@ look does not disturb the order of eviction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor
 
 from shared_runtime.errors import IntegrityError
 from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
@@ -16,16 +18,17 @@ from shared_runtime.request import Request
 
 
 def check_integrity(pool: TokenToKVPool, table_pool: ReqToTokenPool, cache: PrefixCache,
-                    running: Iterable[Request]) -> None:
-    """Prove that pool, table, cache and running requests agree.
+                    running: Iterable[Request], in_flight: Sequence[Tensor] = ()) -> None:
+    """Prove that pool, table, cache, running requests and passes in flight agree.
 
-    Between two steps: free list, cache and the running requests' own slots are disjoint and together exactly
-    1..size; the rows in use are those of the running requests; every running request's prefix is locked in
-    the cache and lies in the cache's slots; lock counts and sums of the cache are right.
+    Between two steps: free list, cache, the running requests' own slots and those that passes in flight write to are
+    disjoint and together exactly 1..size; the rows in use are those of the running requests; every running request's
+    prefix is locked in the cache and lies in the cache's slots; lock counts and sums of the cache are right.
 
     Args:
         pool: the KV slots. table_pool: which of them a request uses, by position.
         cache: holds prefixes. running: every request that has a table row.
+        in_flight: slots that a pass is writing to; they are nobody's until it is done.
 
     Raises:
         IntegrityError: naming what differs.
@@ -34,7 +37,7 @@ def check_integrity(pool: TokenToKVPool, table_pool: ReqToTokenPool, cache: Pref
     rows = [_row(req) for req in reqs]
     _check_rows(table_pool, rows)
     slots = [table_pool.table[row, :req.kv_len].tolist() for row, req in zip(rows, reqs, strict=True)]
-    _check_owners(pool, cache, reqs, slots)
+    _check_owners(pool, cache, reqs, slots, [slot for some in in_flight for slot in some.tolist()])
     cache.check([req.last_node for req in reqs if req.last_node is not None])
     if cache.evictable + cache.protected != len(cache.held_slots()):
         raise IntegrityError(f"the cache holds {len(cache.held_slots())} slots but counts {cache.evictable} "
@@ -56,8 +59,9 @@ def _check_rows(table_pool: ReqToTokenPool, rows: list[int]) -> None:
 
 
 def _check_owners(pool: TokenToKVPool, cache: PrefixCache, reqs: list[Request],
-                  slots: list[list[int]]) -> None:
-    owners: dict[str, list[int]] = {"the free list": pool.free_slots(), "the cache": cache.held_slots()}
+                  slots: list[list[int]], in_flight: list[int]) -> None:
+    owners: dict[str, list[int]] = {"the free list": pool.free_slots(), "the cache": cache.held_slots(),
+                                    "a pass in flight": in_flight}
     for req, used in zip(reqs, slots, strict=True):
         owners[f"request {req.rid}"] = used[req.prefix_len:]
     count = Counter(slot for owned in owners.values() for slot in owned)

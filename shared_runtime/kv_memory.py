@@ -5,6 +5,7 @@ The only place that moves a request in and out of memory; `integrity.check_integ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,9 +60,10 @@ class KVMemory:
         req.prefix_len = req.kv_len = matched
         return True
 
-    def write(self, req: Request, slots: Tensor) -> None:
-        """Note the slots of the tokens behind the request's `kv_len`; a pass is about to fill them."""
-        self.tables.table[req.table_row, req.kv_len:req.kv_len + slots.numel()] = slots
+    def write(self, req: Request, slots: Tensor, start: int | None = None) -> None:
+        """Note the slots of the tokens behind `kv_len`, or from `start` on; a pass is about to fill them."""
+        start = req.kv_len if start is None else start
+        self.tables.table[req.table_row, start:start + slots.numel()] = slots
 
     def share(self, req: Request) -> None:
         """Hand what the request has computed to the cache, and let the request go on using it."""
@@ -81,13 +83,13 @@ class KVMemory:
         return {"size": self.pool.size, "free": self.pool.available,
                 "evictable": self.cache.evictable, "protected": self.cache.protected}
 
-    def check(self, running: list[Request]) -> None:
-        """Prove that free list, cache and `running` account for every slot and row.
+    def check(self, running: list[Request], in_flight: Sequence[Tensor] = ()) -> None:
+        """Prove that free list, cache, `running` and the passes in flight account for every slot and row.
 
         Raises:
             IntegrityError: naming the difference.
         """
-        check_integrity(self.pool, self.tables, self.cache, running)
+        check_integrity(self.pool, self.tables, self.cache, running, in_flight)
 
     def no_slots(self) -> Tensor:
         """[0] int64 on the pool's device."""

@@ -15,22 +15,26 @@ Errors
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
-# Part of the contract, kept in a file of its own: a stage says `policy.READY`.
+# Parts of the contract that have files of their own: a stage says `policy.READY`.
+from shared_runtime.accept_result import AcceptResult as AcceptResult
+from shared_runtime.accept_result import SampledRow as SampledRow
 from shared_runtime.admission import COMPILING as COMPILING
 from shared_runtime.admission import READY as READY
 from shared_runtime.admission import Admission as Admission
 from shared_runtime.admission import AdmitState as AdmitState
 from shared_runtime.admission import rejected as rejected
 from shared_runtime.constraint import Constraint, ConstraintKind
-from shared_runtime.errors import JumpforwardError, UnsupportedConstraintError
+from shared_runtime.errors import UnsupportedConstraintError
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
+from shared_runtime.filled_mask import FilledMask as FilledMask
+from shared_runtime.filled_mask import FillsAhead as FillsAhead
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.setting_checks import check_choice, check_flags, check_kind, check_whole
 from shared_runtime.trace import RewriteRecord
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 JumpForward = Literal["none", "scheduler", "draft", "force"]
 BackendJump = Literal["none", "draft", "force", "force+draft"]
 Speculation = Literal["none", "ngram"]
+OverlapScheme = Literal["event", "delayed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,9 @@ class Capabilities:
     Attributes:
         constraints: the kinds a request may ask for. backends: the grammar engines to choose from.
         jump_forward: every way of jumping that the stage has; `none` alone means it never jumps.
-        async_compile, overlap, speculation, tensor_parallel, reasoning: whether the stage has it at all.
+        overlap: how its loop overlaps CPU and model (see `execution/overlap_loop.py`); None when it does not.
+        overlaps_by_default: whether it does so unless told otherwise.
+        async_compile, speculation, tensor_parallel, reasoning: whether the stage has it at all.
         backend_constraints: the kinds of a backend that has fewer than the stage; left out, it has them all.
         open_backends: whether others may be registered with the stage under names of their own.
     """
@@ -63,7 +70,8 @@ class Capabilities:
     backends: tuple[str, ...]
     jump_forward: tuple[JumpForward, ...] = ("none",)
     async_compile: bool = False
-    overlap: bool = False
+    overlap: OverlapScheme | None = None
+    overlaps_by_default: bool = False
     speculation: bool = False
     tensor_parallel: bool = False
     reasoning: bool = False
@@ -74,6 +82,10 @@ class Capabilities:
         """The kinds that a backend of this stage can serve; None stands for the default, the first one."""
         name = backend if backend is not None else next(iter(self.backends), "")
         return self.constraints & self.backend_constraints.get(name, self.constraints)
+
+    def scheme(self, overlap: bool | None) -> OverlapScheme | None:
+        """How the loop overlaps under a setting; None stands for the stage's default."""
+        return self.overlap if (self.overlaps_by_default if overlap is None else overlap) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +124,6 @@ class Proposal:
 
 
 NO_PROPOSAL = Proposal()
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRow:
-    """The tokens that one request got in this pass, in order; one unless drafts were verified."""
-
-    req: Request
-    token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptResult:
-    """What a grammar made of a `SampledRow`.
-
-    Attributes:
-        n_accepted: how many of the tokens it took; the rest are not emitted.
-        terminated: nothing can follow; the request ends.
-        error: the grammar failed; the request ends with it and the others go on.
-    """
-
-    n_accepted: int
-    terminated: bool = False
-    error: JumpforwardError | None = None
 
 
 class StagePolicy(Protocol):
@@ -245,6 +234,15 @@ class StageOptions:
         check_choice("backend_jump", self.backend_jump, get_args(BackendJump))
         check_choice("spec", self.spec, get_args(Speculation))
 
+    @property
+    def forces_text(self) -> bool:
+        """Whether the backend's forced text is used: the gate's reason `backend_jump`."""
+        return self.backend_jump != "none"
+
+    def beside_overlap(self) -> StageOptions:
+        """No scheduler jumps: one would rewrite a request whose next pass is already running (#2095)."""
+        return replace(self, jump_forward=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -260,7 +258,7 @@ def wishes(options: StageOptions, overlap: bool, ranks: int = 1) -> list[Wish]:
     jumps = set(options.backend_jump.split("+")) - {"none"}
     known = [
         (options.think_end is not None, Wish("think_end", "knows of no reasoning part", lambda can: can.reasoning)),
-        (overlap, Wish("overlap", "has no overlap scheduling", lambda can: can.overlap)),
+        (overlap, Wish("overlap", "has no overlap scheduling", lambda can: bool(can.overlap))),
         (options.spec != "none", Wish("spec", "verifies no drafts", lambda can: can.speculation)),
         (bool(jumps), Wish("backend_jump", "has no jump by the backend", lambda can: jumps <= set(can.jump_forward))),
         (ranks > 1, Wish("ranks", "agrees on nothing with other processes", lambda can: can.tensor_parallel)),

@@ -14,30 +14,34 @@ class Queues:
 
     Attributes:
         waiting: ready, without memory. compiling: their grammar is not ready yet.
-        running: prefilled; one token a decode step. chunked: the one request whose prompt is partly fed.
+        prefilling: the last of their prompt is in a pass that is not done. chunked: the one request whose prompt is
+            partly fed. running: prefilled; one token a decode step.
     """
 
     waiting: WaitingQueue
     compiling: dict[str, Request] = field(default_factory=dict)
+    prefilling: list[Request] = field(default_factory=list)
     running: list[Request] = field(default_factory=list)
     chunked: Request | None = None
 
     @property
     def in_memory(self) -> list[Request]:
         """Requests that hold a table row."""
-        return self.running if self.chunked is None else [*self.running, self.chunked]
+        return [*self.running, *self.prefilling, *([] if self.chunked is None else [self.chunked])]
 
     @property
     def empty(self) -> bool:
         """True when nothing is left to do."""
-        return not (self.running or self.compiling or len(self.waiting) or self.chunked)
+        return not (self.in_memory or self.compiling or len(self.waiting))
 
     def drop(self, req: Request) -> None:
-        """Take `req` out of wherever it is; nothing happens when it is nowhere (just arrived, or being prefilled)."""
+        """Take `req` out of wherever it is; nothing happens when it is nowhere (it has just arrived)."""
         if self.chunked is req:
             self.chunked = None
         elif req in self.running:
             self.running.remove(req)
+        elif req in self.prefilling:
+            self.prefilling.remove(req)
         elif req in self.waiting:
             self.waiting.remove(req)
         else:

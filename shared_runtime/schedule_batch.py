@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from shared_runtime.forward_batch import ForwardBatch, ForwardMode
-from shared_runtime.request import Request
+from shared_runtime.request import FinishReason, Request
 from shared_runtime.transfer import to_device
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BatchRow:
     """One request's part of a pass: it feeds `ids`, whose first stands at position `start` of the request.
 
@@ -25,6 +25,10 @@ class BatchRow:
         scores_from: first fed position whose logits are wanted although they choose no token: the tokens behind
             it stand there already (a prompt under `prompt_logprobs`, or output that a stage wrote itself). None
             when only the last position matters.
+        wasted: the request has left memory while the pass was on its way: it has ended, or was retracted. Nothing
+            that comes out for it counts.
+
+    Until the pass is done its slots belong to the row; then they become the request's, or go back.
     """
 
     req: Request
@@ -34,11 +38,19 @@ class BatchRow:
     samples: bool = True
     scores_from: int | None = None
     draft: int = 0
+    wasted: bool = False
 
     @property
     def end(self) -> int:
         """Tokens the request has in the KV pool after this pass."""
         return self.start + len(self.ids)
+
+    @property
+    def ending(self) -> FinishReason | None:
+        """Why this pass is the request's last; None while it goes on."""
+        if self.req.ending is not None and self.end == self.req.total_len:
+            return self.req.ending
+        return self.req.finish
 
 
 @dataclass(slots=True)
@@ -125,6 +137,16 @@ class ScheduleBatch:
             extend_lens=[len(row.ids) for row in self.rows],
             logits_index=to_device(logits_index, device),
         )
+
+    def drop_wasted_rows(self) -> None:
+        """Sample nothing for requests that have left memory since the pass was launched; the pass itself goes on."""
+        gone = [row.req for row in self.rows if row.wasted]
+        for row in self.rows:
+            row.samples = row.samples and not row.wasted
+        kept = [index for index, req in enumerate(self.sampled) if req not in gone]
+        self.sampled = [self.sampled[index] for index in kept]
+        self.ahead = [self.ahead[index] for index in kept]
+        self.sample_index = [self.sample_index[index] for index in kept]
 
     def sampled_logits(self, logits: Tensor) -> Tensor:
         """[len(sampled), width]: the rows to sample from; the logits themselves when those are all of them."""

@@ -2,6 +2,7 @@
 
 The steps have numbers, here and in `policy.py`: 1 intake, 2 ready, 3 requeue, 4 schedule, 5 forward, 6 constrain,
 7 sample, 8 accept, 9 finish. Steps 1, 3, 6 and 8 ask the stage's policy; everything else is the same for all five.
+`execution/overlap_loop.py` has the same steps in another order, so that the CPU works while the model does.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from shared_runtime.finisher import Finisher
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.model_runner import ModelRunner
-from shared_runtime.policy import AcceptResult, Admission, AdmitState, Requeue, SampledRow, StagePolicy, rejected
+from shared_runtime.policy import Admission, AdmitState, Requeue, StagePolicy, rejected
 from shared_runtime.queues import Queues
 from shared_runtime.request import FinishReason, Request
-from shared_runtime.schedule_batch import ScheduleBatch
+from shared_runtime.result_processor import ResultProcessor
+from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
 from shared_runtime.token_chooser import Support, TokenChooser
 from shared_runtime.trace import StepRecord
 from shared_runtime.tracer import Tracer
@@ -32,6 +34,11 @@ from shared_runtime.vocabulary import Vocabulary
 from shared_runtime.waiting_queue import WaitingQueue
 
 _COMPILE_NAP_S = 0.0005
+
+
+def failed_pass(error: BaseException) -> EngineStateError:
+    """What the requests of a pass end with that could not be carried out."""
+    return EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
 
 
 class Scheduler:
@@ -49,6 +56,7 @@ class Scheduler:
         self._chooser = TokenChooser(config, vocabulary, policy, tracer, ranks)
         self._finisher = Finisher(vocabulary)
         self._builder = BatchBuilder(config, memory, self.queues, policy, self._finisher, tracer)
+        self._results = ResultProcessor(policy, self._finisher, self._chooser, tracer)
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
         self._ended: list[Request] = []
@@ -66,6 +74,14 @@ class Scheduler:
         """True while a turn has something to do."""
         return bool(self._arrived or self._aborted or not self.queues.empty)
 
+    @property
+    def in_flight(self) -> list[Tensor]:
+        """The slots that passes on their way are writing to: none between turns of this loop."""
+        return []
+
+    def close(self) -> None:
+        """No more turns will come."""
+
     def take_ended(self) -> list[Request]:
         """The requests that ended since the last call, in the order they ended."""
         ended, self._ended = self._ended, []
@@ -82,12 +98,11 @@ class Scheduler:
 
     def _give_up(self, error: BaseException) -> None:
         """A turn has failed, or was interrupted: its requests end, their memory comes back, the others can go on."""
-        reason = EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
         for row in self._builder.unsettled:
             if row.req.kv_len == row.start:
                 self.memory.pool.free(row.slots)
             if row.req not in self._ended:
-                self._end(row.req, FinishReason("error", error=reason))
+                self._end(row.req, FinishReason("error", error=failed_pass(error)))
         self._builder.unsettled = []
 
     def _turn(self) -> StepRecord | None:
@@ -102,9 +117,10 @@ class Scheduler:
             if batch.sampled:
                 support = self._constrain(logits, batch)
                 runs = self._sample(logits, batch, support)
-                accepted = self._accept(batch, runs)
-                self._finish(logits, support, runs, accepted)
-            self._settle(batch, runs)
+                accepted = self._results.accept(batch, runs)
+                self._results.emit(logits, support, runs, accepted)
+            self._book(batch, runs)
+            self._retire(batch)
         return self._record()
 
     # 1
@@ -181,111 +197,87 @@ class Scheduler:
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
-        for req, reason in [(req, req.finish) for req in (*self.queues.in_memory, *self.queues.waiting)]:
-            if reason is not None:  # forced tokens ended it before the pass
-                self._end(req, reason)
+        self._end_forced()
         if batch is None and self.queues.compiling:
             time.sleep(_COMPILE_NAP_S)  # nothing to do but to wait for a compile: leave the core to it
-        if batch is not None:
-            now = time.perf_counter()
-            for row in batch.rows:
-                metrics = row.req.metrics
-                metrics.forward_passes += 1
-                if metrics.admitted is None:
-                    metrics.admitted = now
-                    metrics.cached_tokens = row.start
-            self._tracer.scheduled(batch)
         self._tracer.phase("schedule")
         return batch
 
+    def _end_forced(self) -> None:
+        """Forced tokens may have ended a request before the pass."""
+        for req, reason in [(req, req.finish) for req in (*self.queues.in_memory, *self.queues.waiting)]:
+            if reason is not None:
+                self._end(req, reason)
+
     # 5
     def _forward(self, batch: ScheduleBatch) -> Tensor:
-        """[len(batch.sampled), width] float32; tokens that stand already get their log-probabilities on the way."""
+        """[len(batch.sampled), width] float32, the rows to sample from."""
+        self._tracer.scheduled(batch)
         forward_batch = batch.forward_batch(self._device)
         self._tracer.event("launch")
-        logits = self._runner.forward(forward_batch)
-        for rows in batch.scored_rows:
-            self._chooser.score(rows, logits[rows.first:rows.last])
-        logits = batch.sampled_logits(logits)
+        logits = self._scored(batch, self._runner.forward(forward_batch))
         self._tracer.phase("forward")
         return logits
+
+    def _scored(self, batch: ScheduleBatch, logits: Tensor) -> Tensor:
+        """Tokens that stand already get their log-probabilities on the way to the rows to sample from."""
+        for rows in [rows for rows in batch.scored_rows if not rows.req.finished]:
+            self._chooser.score(rows, logits[rows.first:rows.last])
+        return batch.sampled_logits(logits)
 
     # 6
     def _constrain(self, logits: Tensor, batch: ScheduleBatch) -> Support:
         support = self._chooser.constrain(logits, batch)
+        self._tracer.event("mask_ready")
         self._tracer.phase("constrain")
         return support
 
     # 7
     def _sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
         runs = self._chooser.sample(logits, batch, support)
+        self._tracer.event("sampled")
         self._tracer.phase("sample")
         return runs
 
-    # 8
-    def _accept(self, batch: ScheduleBatch, runs: Sequence[Run]) -> list[AcceptResult]:
-        """One result a run.
+    # 8 and 9: `ResultProcessor`, and what they mean for the memory
 
-        Two kinds of token are not shown to the grammar: one that could not be sampled, and an extra stop token of
-        the request's own, which ends the text and is no part of it.
-        """
-        shown = {index: SampledRow(run.req, run.spelled) for index, run in enumerate(runs)
-                 if run.req.has_grammar and run.spelled}
-        accepted = [AcceptResult(len(run.token_ids), error=run.error) for run in runs]
-        if shown:
-            for index, result in zip(shown, self._policy.accept(batch, list(shown.values())), strict=True):
-                run = runs[index]
-                if result.n_accepted < len(run.spelled) or result.error is not None or result.terminated:
-                    accepted[index] = result
-        self._tracer.phase("accept")
-        return accepted
-
-    # 9
-    def _finish(self, logits: Tensor, support: Support, runs: Sequence[Run],
-                accepted: Sequence[AcceptResult]) -> None:
-        """Append the tokens; `logits` are now those that were sampled from, stop tokens settled."""
-        now = time.perf_counter()
-        for run, result in zip(runs, accepted, strict=True):
-            req, metrics = run.req, run.req.metrics
-            emitted = self._finisher.emit(req, run.token_ids, result, run.origins)
-            run.emitted = len(emitted)
-            self._chooser.note_logprobs(run, emitted, logits, support)
-            metrics.sampled_tokens += 1
-            metrics.drafted_tokens += len(run.draft)
-            metrics.accepted_tokens += min(run.matched, len(emitted))
-            metrics.emitted_tokens = len(req.output_ids)
-            if metrics.first_token is None and emitted:
-                metrics.first_token = now
-            self._tracer.emitted(req, emitted)
-            if run.draft:
-                self._tracer.verified(req, run.draft, min(run.matched, len(emitted)))
-        self._tracer.event("results_processed")
-
-    def _settle(self, batch: ScheduleBatch, runs: Sequence[Run]) -> None:
-        """After a pass: book what is in memory now, share prefixes, and let go of what has ended.
+    def _book(self, batch: ScheduleBatch, runs: Sequence[Run]) -> None:
+        """The pass is done: what it wrote is in memory now, and its prefixes can be shared.
 
         Keys and values of drafts that were not taken are given back: what is committed is what was emitted.
         """
         kept = {run.req.rid: run.kept_draft for run in runs}
         for row in batch.rows:
             unused = row.draft - kept.get(row.req.rid, 0)
-            row.req.kv_len = row.end - unused
+            if row.wasted:
+                unused = len(row.ids)
+            else:
+                row.req.kv_len = row.end - unused
+                row.req.metrics.forward_passes += 1
             if unused:
                 self.memory.pool.free(row.slots[len(row.ids) - unused:])
-        self._builder.unsettled = []
+        self._builder.settle(batch.rows)
+        if batch.mode is ForwardMode.EXTEND:
+            for row in batch.rows:
+                if not row.wasted and row.ending is None:
+                    self._prefilled(row)
+
+    def _prefilled(self, row: BatchRow) -> None:
+        """The prompt, or a chunk of it, is in memory."""
+        self.memory.share(row.req)
+        if row.samples:
+            self.queues.prefilling.remove(row.req)
+            self.queues.running.append(row.req)
+
+    def _retire(self, batch: ScheduleBatch) -> None:
+        """Let go of what has ended with this pass."""
         for row in batch.rows:
-            req = row.req
-            if req.ending is not None and row.end == req.total_len:
-                self._end(req, req.ending)
-            elif req.finish is not None:
-                self._end(req, req.finish)
-            elif batch.mode is ForwardMode.EXTEND:
-                self.memory.share(req)
-                if row.samples:
-                    self.queues.running.append(req)
+            if row.ending is not None and not row.wasted:
+                self._end(row.req, row.ending)
 
     def _end(self, req: Request, reason: FinishReason) -> None:
         """The one way out of the loop, whatever the reason and wherever the request is."""
+        self._builder.waste(req)
         self.queues.drop(req)
         self.memory.release(req)
         req.finish = reason

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import Tensor
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.execution.rank_group import RankGroup
+from shared_runtime.filled_mask import FilledMask, FillsAhead
 from shared_runtime.logprobs import raw_logprobs, sampled_logprobs
 from shared_runtime.policy import StagePolicy
 from shared_runtime.sampler import SampleOutput, Sampler
@@ -19,13 +21,30 @@ from shared_runtime.tracer import Tracer
 from shared_runtime.verification import Run, verify
 from shared_runtime.vocabulary import Vocabulary
 
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Preparation:
+    """The part of step 6 that needs no logits.
+
+    Attributes:
+        info: how to choose. keeps_raw: whether somebody wants to see the logits as they were.
+        mask: filled already; None when the stage fills and applies it in one.
+    """
+
+    info: SamplingInfo
+    keeps_raw: bool
+    mask: FilledMask | None = None
+
 
 @dataclass(slots=True)
 class Support:
-    """What step 6 hands on: how to choose, and the raw logits where somebody wants to see them."""
+    """What step 6 hands on: how to choose, the raw logits where somebody wants to see them, the rows of a grammar."""
 
     info: SamplingInfo
     raw: Tensor | None
+    filled: list[int]
 
 
 class TokenChooser:
@@ -54,37 +73,61 @@ class TokenChooser:
             del req.logprobs[max(0, rows.position - prompt):]
             req.logprobs += scores[in_prompt:]
 
-    def constrain(self, logits: Tensor, batch: ScheduleBatch) -> Support:
-        """Rewrite the sampling support in place: bias and penalties first, the grammar's mask last."""
-        wanted = self._tracer.wants_logits or any(req.sampling.wants_logprobs for req in batch.sampled)
-        raw = logits.clone() if wanted else None
+    def prepare(self, batch: ScheduleBatch, stage: FillsAhead | None = None) -> Preparation:
+        """Look up how to choose for each row and, where a `stage` can, fill the mask before the logits are there."""
+        keeps_raw = self._tracer.wants_logits or any(req.sampling.wants_logprobs for req in batch.sampled)
         info = SamplingInfo.from_requests(batch.sampled, self._vocabulary, self._device, batch.ahead)
-        self._sampler.adjust(logits, info)
-        filled: list[int] = []
+        if stage is None:
+            return Preparation(info, keeps_raw)
+        mask = FilledMask([])
         if batch.has_grammar:
-            started = time.perf_counter()
-            filled = self._policy.constrain(logits, batch, batch.positions)
-            share = (time.perf_counter() - started) / max(1, len(filled))
-            for row in filled:
-                batch.sampled[row].metrics.masks += 1
-                batch.sampled[row].metrics.mask_s += share
-        self._tracer.event("mask_ready")
-        self._tracer.masked(batch, raw, logits, filled)
-        return Support(info, raw)
+            fill = stage.fill_mask
+            mask = _timed(batch, lambda: fill(batch, batch.positions), lambda mask: mask.rows)
+        return Preparation(info, keeps_raw, mask)
+
+    def constrain(self, logits: Tensor, batch: ScheduleBatch, preparation: Preparation | None = None) -> Support:
+        """Rewrite the sampling support in place: bias and penalties first, the grammar's mask last."""
+        support = self.restrict(logits, batch, preparation or self.prepare(batch))
+        self._tracer.masked(batch, support.raw, logits, support.filled)
+        return support
+
+    def restrict(self, logits: Tensor, batch: ScheduleBatch, preparation: Preparation) -> Support:
+        """`constrain` without a word to the tracer: on any thread, if the mask is filled."""
+        raw = logits.clone() if preparation.keeps_raw else None
+        self._sampler.adjust(logits, preparation.info)
+        filled: list[int] = []
+        if preparation.mask is not None:
+            preparation.mask.apply(logits)
+            filled = preparation.mask.rows
+        elif batch.has_grammar:
+            filled = _timed(batch, lambda: self._policy.constrain(logits, batch, batch.positions), lambda rows: rows)
+        return Support(preparation.info, raw, filled)
 
     def sample(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> list[Run]:
         """One token a row; then, per request, how far its draft was right."""
+        return self.runs(batch, self.choose(logits, batch, support))
+
+    def choose(self, logits: Tensor, batch: ScheduleBatch, support: Support) -> SampleOutput:
+        """One token a row, the same on all ranks; on any thread."""
         output = self._sampler.sample(logits, support.info)
-        if batch.has_grammar and self._syncs_ids:
+        if self._agrees_on_ids_of(batch):
             self._agree_on_ids(output)
+        return output
+
+    def runs(self, batch: ScheduleBatch, output: SampleOutput) -> list[Run]:
+        """Per request, how far its draft was right."""
+        if self._agrees_on_ids_of(batch):
+            self._tracer.synced()
         runs = verify(batch, output, self._vocabulary.stop_ids)
         for run in runs:
             for row in range(run.first_row, run.first_row + len(run.token_ids)):  # what lies behind was never said
                 text = output.warnings.get(row)
                 if text is not None and text not in run.req.warnings:
                     run.req.warnings.append(text)
-        self._tracer.event("sampled")
         return runs
+
+    def _agrees_on_ids_of(self, batch: ScheduleBatch) -> bool:
+        return batch.has_grammar and self._syncs_ids
 
     def _agree_on_ids(self, output: SampleOutput) -> None:
         """All ranks take the lowest of their ids.
@@ -96,7 +139,6 @@ class TokenChooser:
         for row, token_id in enumerate(output.token_ids):
             if token_id < 0 and row not in output.errors:
                 output.errors[row] = "another rank could not sample a token"
-        self._tracer.synced()
 
     def note_logprobs(self, run: Run, emitted: Sequence[int], logits: Tensor, support: Support) -> None:
         """Log-probabilities of a run's tokens, where its request wants them.
@@ -109,3 +151,15 @@ class TokenChooser:
             rows = slice(run.first_row, run.first_row + len(emitted))
             run.req.logprobs += sampled_logprobs(support.raw[rows, :len(self._vocabulary)], logits[rows],
                                                  list(emitted), run.req.sampling.top_logprobs)
+
+
+def _timed(batch: ScheduleBatch, work: Callable[[], T], rows: Callable[[T], list[int]]) -> T:
+    """Do the work of masks, and book its time in equal shares to the requests whose rows it filled."""
+    started = time.perf_counter()
+    result = work()
+    filled = rows(result)
+    share = (time.perf_counter() - started) / max(1, len(filled))
+    for row in filled:
+        batch.sampled[row].metrics.masks += 1
+        batch.sampled[row].metrics.mask_s += share
+    return result

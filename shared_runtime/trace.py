@@ -16,6 +16,23 @@ TRACE_SCHEMA = "jumpforward.trace/1"
 
 TokenOrigin = Literal["sampled", "jumped", "forced", "draft_accepted", "draft_rejected"]
 
+EventName = Literal["launch", "results_processed", "mask_ready", "sampled"]
+
+GateReason = Literal["speculation", "backend_jump", "drafts", "prefill", "memory", "nothing_to_run"]
+"""Why a pass waited for the results before it (`execution/gate.py` has the rule):
+
+`speculation`: a draft is verified under the grammar, which must have accepted the tokens before it.
+`backend_jump`: forced text is known once they are accepted, and must be fed with the next pass.
+`drafts`: they are looked up in the output, which must hold those tokens; or the pass before verifies some, and how many
+of them stay is its result.
+`prefill`: the pass before, which is still being computed, fills memory that others could share.
+`memory`: somebody must be retracted, and who depends on who has ended.
+`nothing_to_run`: all that run are sure to end.
+"""
+
+FORCED_TEXT: GateReason = "backend_jump"
+"""The reason for those who may not say the word."""
+
 PHASES = ("intake", "ready", "requeue", "schedule", "forward", "constrain", "sample", "accept", "finish")
 """The nine steps of the loop, in order; keys of `StepRecord.ms`."""
 
@@ -61,7 +78,8 @@ class RequestRecord:
         rid: the request. mode: `extend` or `decode`. fed: token ids that this pass read.
         prefix_hit: tokens whose keys and values were found in the cache at admission to this pass (0 in decode).
         kv_len: tokens in the KV pool after the pass. slots: the slots written by this pass.
-        sampled: False for a middle chunk of a prompt.
+        sampled: False for a middle chunk of a prompt, and for a wasted row: the request had ended, or was retracted,
+            while the pass was on its way.
         state_before, state_after: the grammar as the stage describes it; {} without one.
         n_allowed: tokens left by the mask. allowed_mass: their probability before masking: how little the mask
             had to push (1 for a free row).
@@ -96,19 +114,22 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class Event:
-    """A point in the order of events: `launch`, `results_processed`, `mask_ready` or `sampled` of a step."""
+    """A point in the order of events: `launch`, `results_processed`, `mask_ready` or `sampled` of a step.
+
+    `seq` counts over all steps: with overlap the events of two of them interleave.
+    """
 
     seq: int
-    name: Literal["launch", "results_processed", "mask_ready", "sampled"]
+    name: EventName
     step: int
 
 
 @dataclass(slots=True)
 class OverlapRecord:
-    """Whether the next forward was launched before these results were in, and why not."""
+    """Whether the next pass was launched before these results were in, and why not; no reason in a loop without."""
 
     on: bool = False
-    gate_reason: str | None = None
+    gate_reason: GateReason | None = None
 
 
 @dataclass(slots=True)

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from shared_runtime.execution.rank_group import AGREE_ON_IDS, RankDivergenceError, RankGroup
+from shared_runtime.filled_mask import FilledMask, FillsAhead
 from shared_runtime.policy import AcceptResult, Admission, Proposal, Requeue, SampledRow, StagePolicy
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch
 
 
-class AgreedPolicy:
+class AgreedPolicy(FillsAhead):
     """`StagePolicy` around another one, the same on every rank; `accept` alone talks.
 
     What is ready and what has failed to compile the stages agree on themselves, each in the way of its time.
@@ -58,6 +59,16 @@ class AgreedPolicy:
     def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
         """6. The stage's own."""
         return self.local.constrain(logits, batch, positions)
+
+    def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> FilledMask:
+        """6a. The stage's own; only stages that have it are asked.
+
+        Raises:
+            TypeError: this one has not.
+        """
+        if not isinstance(self.local, FillsAhead):
+            raise TypeError(f"{type(self.local).__name__} fills no mask before the logits are there")
+        return self.local.fill_mask(batch, positions)
 
     def retract(self, req: Request) -> None:
         """The stage's own."""

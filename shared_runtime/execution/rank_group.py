@@ -103,6 +103,7 @@ class TorchRankGroup:
         device: where tensors live. rank, size: this process's number, and how many there are.
         control: a gloo group of its own, for decisions: a forward pass on another thread talks in the default group
             at the same time, and two threads' messages in one group would be taken for each other's.
+        sampling: another, for sampled ids: who samples may be on that thread, too.
         agreed: ids that were agreed on so far. overruled: those of them about which the ranks were not of one mind.
     """
 
@@ -110,6 +111,7 @@ class TorchRankGroup:
     rank: int
     size: int
     control: dist.ProcessGroup
+    sampling: dist.ProcessGroup
     agreed: int = 0
     overruled: int = 0
 
@@ -136,13 +138,13 @@ class TorchRankGroup:
         try:
             dist.init_process_group(backend, init_method=place.address, rank=place.rank, world_size=place.size,
                                     timeout=timeout)
-            control = dist.new_group(backend="gloo", timeout=timeout)
+            control, sampling = (dist.new_group(backend="gloo", timeout=timeout) for _ in range(2))
         except (RuntimeError, ValueError) as error:
             raise EngineStateError(f"rank {place.rank} of {place.size} could not meet the others: {error}",
                                    where=place.address) from error
-        if control is None:
+        if control is None or sampling is None:
             raise EngineStateError(f"rank {place.rank} is not in its own group", where=place.address)
-        return cls(device, place.rank, place.size, control)
+        return cls(device, place.rank, place.size, control, sampling)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """All-reduce, in place on a tensor that nobody else uses."""
@@ -163,7 +165,7 @@ class TorchRankGroup:
         # Beside each id its negative, whose minimum tells the highest: one message says both what and whether.
         both = torch.tensor([ids, [-one for one in ids]], dtype=torch.int64)
         with self._talking():
-            dist.all_reduce(both, op=dist.ReduceOp.MIN, group=self.control)
+            dist.all_reduce(both, op=dist.ReduceOp.MIN, group=self.sampling)
         lowest: list[int] = both[0].tolist()
         self.agreed += len(ids)
         self.overruled += int((both[0] != -both[1]).sum())

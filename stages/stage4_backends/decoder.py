@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from shared_runtime import policy
 from shared_runtime.constrain.failures import library_fault
@@ -22,7 +21,7 @@ from .base_grammar_backend import REGISTRY, BaseGrammarObject
 from .grammar_queue import GrammarQueue, RequestState
 
 
-class BackendsPolicy:
+class BackendsPolicy(policy.FillsAhead):
     """`StagePolicy` of the fourth generation: `backend` compiles, `queue` keeps and awaits what it compiled."""
 
     def __init__(self, context: policy.StageContext) -> None:
@@ -99,8 +98,8 @@ class BackendsPolicy:
         """Nothing: every token is sampled."""
         return policy.NO_PROPOSAL
 
-    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
-        """One packed mask, filled row by row, moved once, applied to all rows at once.
+    def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
+        """One packed mask, filled row by row, moved once, to be applied to all rows at once.
 
         It is new in every step, so a row without a grammar is all ones (museum row 61).
 
@@ -117,14 +116,15 @@ class BackendsPolicy:
                                            f"{state.accepted}", where=f"request {req.rid}")
                 entries.append(MaskRow(req, row, state.grammar))
         if not entries:
-            return []
-        mask = BaseGrammarObject.allocate_vocab_mask(logits.shape[1], len(batch.sampled), torch.device("cpu"))
+            return policy.FilledMask([])
+        mask = BaseGrammarObject.allocate_vocab_mask(self._vocabulary.width, len(batch.sampled), torch.device("cpu"))
         self._watch.fill(entries, mask)
-        moved = self._watch.ask_any(entries, lambda grammar: grammar.move_vocab_mask(mask, logits.device),
-                                    lambda: BaseGrammarObject.move_vocab_mask(mask, logits.device))
-        self._watch.ask_any(entries, lambda grammar: grammar.apply_vocab_mask(logits, moved),
-                            lambda: BaseGrammarObject.apply_vocab_mask(logits, moved))
-        return [entry.row for entry in entries]
+        device = self._context.device
+        moved = self._watch.ask_any(entries, lambda grammar: grammar.move_vocab_mask(mask, device),
+                                    lambda: BaseGrammarObject.move_vocab_mask(mask, device))
+        return policy.FilledMask([entry.row for entry in entries], lambda logits: self._watch.ask_any(
+            entries, lambda grammar: grammar.apply_vocab_mask(logits, moved),
+            lambda: BaseGrammarObject.apply_vocab_mask(logits, moved)))
 
     def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
         """Advance each grammar by its row's tokens. A refused token leaves the state where it was."""
@@ -205,6 +205,6 @@ STAGE = policy.StageSpec(
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("outlines", "xgrammar", "llguidance"),
         backend_constraints={"outlines": _REGULAR}, jump_forward=("none", "scheduler"), async_compile=True,
-        tensor_parallel=True, open_backends=True),
+        overlap="event", tensor_parallel=True, open_backends=True),
     build=BackendsPolicy,
 )

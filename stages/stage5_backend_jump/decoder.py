@@ -25,7 +25,7 @@ from .reasoner_grammar_backend import ReasonerGrammarBackend, ReasonerGrammarObj
 from .utils import MaskBuffer, apply_bitmask
 
 
-class GrammarManagerPolicy:
+class GrammarManagerPolicy(policy.FillsAhead):
     """`StagePolicy` of the fifth generation.
 
     Attributes:
@@ -65,7 +65,7 @@ class GrammarManagerPolicy:
             return policy.NO_PROPOSAL
         return self._watch.attempt(req, self._jump.propose, req, _grammar_of(req), room) or policy.NO_PROPOSAL
 
-    def constrain(self, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+    def fill_mask(self, batch: ScheduleBatch, positions: Sequence[int]) -> policy.FilledMask:
         """One packed mask for the batch: filled by the backend's own calls, moved once, applied by one kernel.
 
         Rows without a grammar, and those behind a refused draft, are all ones in every step; no kernel touches them.
@@ -81,18 +81,18 @@ class GrammarManagerPolicy:
                                            f"{grammar.accepted}", where=f"request {req.rid}")
                 entries.append(MaskRow(req, row, DraftedRows(grammar, draft), 1 + len(draft)))
         if not entries:
-            return []
+            return policy.FilledMask([])
         mask = self._masks.rows(len(batch.sampled))
         plain = [entry for entry in entries if not entry.grammar.draft]
         self._watch.fill(plain, mask, together=lambda: _fill_together(plain, mask))
         self._watch.fill([entry for entry in entries if entry.grammar.draft], mask)
         rows = [entry.row + behind for entry in entries for behind in range(entry.grammar.reached)]
-        moved = self._watch.ask_any(entries, lambda one: one.grammar.move_vocab_mask(mask, logits.device),
-                                    lambda: mask.to(logits.device))
+        moved = self._watch.ask_any(entries, lambda one: one.grammar.move_vocab_mask(mask, self._context.device),
+                                    lambda: mask.to(self._context.device))
         self._masks.sent()
-        self._watch.ask_any(entries, lambda one: one.grammar.apply_vocab_mask(logits, moved, rows),
-                            lambda: apply_bitmask(logits, moved, rows))
-        return rows
+        return policy.FilledMask(rows, lambda logits: self._watch.ask_any(
+            entries, lambda one: one.grammar.apply_vocab_mask(logits, moved, rows),
+            lambda: apply_bitmask(logits, moved, rows)))
 
     def accept(self, batch: ScheduleBatch, rows: Sequence[policy.SampledRow]) -> list[policy.AcceptResult]:
         """Advance each grammar. A refused token ends its own request and no other (64e78bb31b, #7897)."""
@@ -182,8 +182,8 @@ STAGE = policy.StageSpec(
     ),
     capabilities=policy.Capabilities(
         constraints=frozenset(CONSTRAINT_KINDS), backends=("xgrammar", "outlines", "llguidance"), open_backends=True,
-        jump_forward=("none", "draft", "force"), async_compile=True, speculation=True, tensor_parallel=True,
-        reasoning=True,
+        jump_forward=("none", "draft", "force"), async_compile=True, overlap="delayed", overlaps_by_default=True,
+        speculation=True, tensor_parallel=True, reasoning=True,
         backend_constraints={"outlines": frozenset({"regex", "choice", "json_schema"})}),
     build=GrammarManagerPolicy,
 )

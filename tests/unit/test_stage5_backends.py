@@ -500,6 +500,7 @@ def test_the_scheduler_has_no_jump_and_nobody_leaves_the_batch(tokenizer: Tokeni
 
 def test_what_this_generation_could_do_is_claimed() -> None:
     can = STAGE.capabilities
+    assert (can.overlap, can.overlaps_by_default) == ("delayed", True)
     assert (can.speculation, can.tensor_parallel) == (True, True)
     assert (can.async_compile, can.reasoning, can.backends[0]) == (True, True, "xgrammar")
 
