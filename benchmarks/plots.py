@@ -1,0 +1,90 @@
+"""Pictures of a ledger as SVG files, each with its text alternative inside and beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from benchmarks.ledger import Ledger
+from benchmarks.report import label
+from shared_runtime.errors import ConfigError
+
+# Told apart by colour-blind readers (viridis).
+_COLOURS = ("#440154", "#21918c", "#c9a400")
+
+
+def write_plots(ledger: Ledger, folder: Path) -> list[Path]:
+    """Passes and time against free decoding per workload, and the mask engines; what has no numbers is not drawn.
+
+    Raises:
+        ConfigError: altair is missing, or the folder cannot be written.
+    """
+    try:
+        import altair
+        import vl_convert  # noqa: F401  # altair needs it to make SVG, and says so only then
+    except ImportError as error:
+        raise ConfigError(f"drawing needs altair and vl-convert-python: {error}", where="bench report",
+                          fix="pip install -e '.[bench]'") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        drawn = [_passes(altair, ledger, folder), _over_free(altair, ledger, folder), _engines(altair, ledger, folder)]
+    except OSError as error:
+        raise ConfigError(f"cannot write there: {error.strerror}", where=str(folder),
+                          fix="name another folder with --out") from error
+    return [one for one in drawn if one is not None]
+
+
+def _passes(alt: Any, ledger: Ledger, folder: Path) -> Path | None:
+    values = [{"workload": one.workload, "row": label(one), "passes": round(100 * one.counts["steps"] / max(
+        1, one.counts["tokens"]), 1)} for one in ledger.measurements if one.stage and one.batch == 1]
+    chart = alt.Chart(alt.Data(values=values)).mark_bar(color=_COLOURS[1]).encode(
+        x=alt.X("passes:Q", title="forward passes for 100 tokens"), y=alt.Y("row:N", title=None, sort=None),
+        row=alt.Row("workload:N", title=None)).resolve_scale(y="independent")
+    text = "Forward passes for 100 tokens, one request at a time: " + "; ".join(
+        f"{one['workload']} {one['row']} {one['passes']}" for one in values)
+    return _save(chart.properties(title="Forward passes for 100 tokens", width=480), folder / "passes.svg", text,
+                 values)
+
+
+def _over_free(alt: Any, ledger: Ledger, folder: Path) -> Path | None:
+    values: list[dict[str, Any]] = [
+        {"workload": f"{one.workload}, {one.batch}", "row": label(one), "ratio": ratio.median, "low": ratio.low,
+         "high": ratio.high}
+        for one in ledger.measurements if (ratio := one.ratios.get("over_free")) is not None]
+    base = alt.Chart().encode(y=alt.Y("row:N", title=None, sort=None))
+    title = "time per token, by that of free decoding (left of 1: faster)"
+    chart = alt.layer(
+        base.mark_rule(color=_COLOURS[0]).encode(x=alt.X("low:Q", title=title), x2="high:Q"),
+        base.mark_point(color=_COLOURS[0], filled=True).encode(x=alt.X("ratio:Q", title=title)),
+        alt.Chart().mark_rule(strokeDash=[4, 4]).encode(x=alt.datum(1)), data=alt.Data(values=values)).properties(
+        width=480).facet(row=alt.Row("workload:N", title="workload, batch")).resolve_scale(y="independent")
+    text = "Time per token by that of free decoding, in turn with it: " + "; ".join(
+        f"{one['workload']} {one['row']} {one['ratio']} ({one['low']} to {one['high']})" for one in values)
+    return _save(chart.properties(title="Against free decoding"), folder / "over_free.svg", text, values)
+
+
+def _engines(alt: Any, ledger: Ledger, folder: Path) -> Path | None:
+    values = [{"engine": one.engine, "percentile": place, "us": value}
+              for one in ledger.engines for place, value in one.tbm_us.items()]
+    chart = alt.Chart(alt.Data(values=values)).mark_line(point=True).encode(
+        x=alt.X("percentile:O", title="of all masks", sort=["p50", "p90", "p99", "p99.9"]),
+        y=alt.Y("us:Q", title="time between masks, microseconds", scale=alt.Scale(type="log")),
+        color=alt.Color("engine:N", title=None), strokeDash="engine:N", shape="engine:N")
+    text = "Time between masks in microseconds: " + "; ".join(
+        f"{one['engine']} {one['percentile']} {one['us']}" for one in values)
+    return _save(chart.properties(title="Mask engines alone", width=480, height=240), folder / "mask_engines.svg", text,
+                 values)
+
+
+def _save(chart: Any, path: Path, text: str, values: list[dict[str, Any]]) -> Path | None:
+    if not values:
+        return None
+    chart.save(path, format="svg")
+    svg = path.read_text(encoding="utf-8")
+    titled = re.sub(r"<svg([^>]*)>", lambda found: f'<svg role="img"{found[1]}><title>{escape(text)}</title>', svg,
+                    count=1)
+    path.write_text(titled, encoding="utf-8")
+    path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
+    return path

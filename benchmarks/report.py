@@ -1,0 +1,151 @@
+"""Tables from ledger files, as Markdown: what was slower stands there as plainly as what was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from benchmarks.ledger import Interval, Ledger, Measurement
+from benchmarks.workloads import all_workloads
+
+_COUNTS = ("steps", "sampled", "jumped", "forced", "drafted", "accepted", "masks", "reencoded", "recomputed", "cached",
+           "requeued")
+_READ_ME = (
+    "Counts do not depend on the machine. Times do, and this kind of machine drifts by more than half within an hour: "
+    "only `over free` and the peers' columns are ratios of runs made in turn. An interval that holds 1.00 says that "
+    "no difference was seen. `bound` is 1 / (1 - forced share): what jumping could save at most.")
+
+
+def report(ledger: Ledger) -> str:
+    """The whole report of one ledger."""
+    parts = [_head(ledger), _READ_ME]
+    traps = {one.name: one for one in all_workloads()}
+    for workload in dict.fromkeys(one.workload for one in ledger.measurements):
+        rows = [one for one in ledger.measurements if one.workload == workload]
+        known = traps.get(workload)
+        parts.append(f"## {workload}")
+        parts += [f"Why: {known.why}\n\nTrap: {known.trap}"] if known is not None else []
+        own = [one for one in rows if one.stage]
+        parts += [counts_table(own), times_table(own), quality_table(own)] if own else []
+        peers = [one for one in rows if not one.stage]
+        parts += [peers_table(peers)] if peers else []
+    if ledger.engines:
+        parts += ["## Mask engines alone", engines_table(ledger)]
+    parts += ["## Where it loses", *_losses(ledger)]
+    if ledger.notes:
+        parts += ["## Notes", "\n".join(f"- {one}" for one in ledger.notes)]
+    if ledger.unfinished:
+        parts += ["## Not measured yet", "\n".join(f"- {one}" for one in ledger.unfinished)]
+    return "\n\n".join(parts) + "\n"
+
+
+def counts_table(rows: Sequence[Measurement]) -> str:
+    """What no machine changes; a column that is 0 everywhere is left out."""
+    shown = [name for name in _COUNTS if any(one.counts.get(name, 0) for one in rows)]
+    return table(("row", "batch", "tokens", *shown),
+                 [(label(one), str(one.batch), str(one.counts["tokens"]),
+                   *(str(one.counts.get(name, 0)) for name in shown)) for one in rows])
+
+
+def times_table(rows: Sequence[Measurement]) -> str:
+    """Milliseconds, and what they are to be compared with."""
+    def cells(one: Measurement) -> tuple[str, ...]:
+        known = one.denominators
+        return (label(one), str(one.batch), _ms(one.tpot_ms), _of(known, "ms_per_byte", _ms),
+                interval(one.ratios.get("over_free")), _of(known, "free_tpot_ms", _ms),
+                _of(known, "bare_forward_ms", _ms), _of(known, "roofline_ms", _ms),
+                *(_percentile(one, name) for name in ("ttft_ms", "compile_ms", "mask_ms")),
+                _of(known, "forced_share", _share), _of(known, "speedup_bound", lambda value: f"{value:.2f}"))
+    return table(("row", "batch", "ms/token", "ms/byte", "over free", "free ms/token", "bare pass ms", "roofline ms",
+                  "TTFT ms", "compile ms", "mask ms", "forced share", "bound"), [cells(one) for one in rows])
+
+
+def quality_table(rows: Sequence[Measurement]) -> str:
+    """How the text is spelled, and what retokenizing cost: the share of ids and the share of time are two figures."""
+    return table(("row", "batch", "canonical share", "nats/byte", "allowed mass", "edits from plain", "ids re-encoded",
+                  "time spent on it"),
+                 [(label(one), str(one.batch), *(_of(one.quality, name, form) for name, form in (
+                     ("canonical_share", _share), ("nll_per_byte", lambda value: f"{value:.3f}"),
+                     ("allowed_mass", lambda value: f"{value:.3f}"), ("edits_from_plain", _share))),
+                   *(_of(one.denominators, name, _share) for name in ("reencoded_share", "requeue_time_share")))
+                  for one in rows])
+
+
+def peers_table(rows: Sequence[Measurement]) -> str:
+    """Other loops; a ratio is their time to finished text by ours, so above 1 ours is faster."""
+    names = list(dict.fromkeys(name for one in rows for name in one.ratios))
+    return table(("peer", "batch", "tokens", "ms/token", "ms/byte", *(name.replace("_", " ") for name in names)),
+                 [(label(one), str(one.batch), str(one.counts["tokens"]), _ms(one.tpot_ms),
+                   _of(one.denominators, "ms_per_byte", _ms), *(interval(one.ratios.get(name)) for name in names))
+                  for one in rows])
+
+
+def engines_table(ledger: Ledger) -> str:
+    """Time to first mask and between masks."""
+    places = ("p50", "p90", "p99", "p99.9")
+    rows = [(one.engine, *(str(one.counts[name]) for name in ("ok", "refused", "wrong", "masks")),
+             *(_of(one.ttfm_ms, place, _ms) for place in places[:3]),
+             *(_of(one.tbm_us, place, lambda value: f"{value:.0f}") for place in places)) for one in ledger.engines]
+    said = "\n".join(f"- {one.engine}, {name}: {what}" for one in ledger.engines
+                     for name, what in (one.refused | one.wrong).items())
+    return table(("engine", "ok", "refused", "wrong", "masks", *(f"TTFM ms {one}" for one in places[:3]),
+                  *(f"TBM us {one}" for one in places)), rows) + (f"\n\n{said}" if said else "")
+
+
+def label(one: Measurement) -> str:
+    """The row's name: stage, mode, backend."""
+    if not one.stage:
+        return "transformers" + (f" + {one.backend}" if one.backend else "")
+    mode = "" if one.mode == "plain" else f"+{one.mode}"
+    return f"{one.stage}{mode} {one.backend or ''}".strip()
+
+
+def interval(one: Interval | None) -> str:
+    """The median and where it lies; of one pair there is no interval."""
+    if one is None:
+        return "-"
+    return f"{one.median:.2f}" + (f" [{one.low:.2f}, {one.high:.2f}]" if one.pairs > 1 else " (1 pair)")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(one.replace("|", "\\|") for one in line) + " |" for line in lines)
+
+
+def _head(ledger: Ledger) -> str:
+    machine, settings = ledger.machine, ledger.settings
+    return (f"# Bench\n\n`{' '.join(ledger.command)}` at {ledger.commit[:12]}, on {machine['device']} "
+            f"({machine['processor']}, {machine['cores']} cores), Python {machine['python']}; "
+            + ", ".join(f"{name} {value}" for name, value in sorted(settings.items())) + "; "
+            + ", ".join(f"{name} {value}" for name, value in sorted(ledger.packages.items())) + ".")
+
+
+def _losses(ledger: Ledger) -> list[str]:
+    """Every ratio that is against us, worst first."""
+    found = []
+    for one in ledger.measurements:
+        for name, ratio in one.ratios.items():
+            loss = ratio.median if one.stage else 1 / ratio.median
+            if loss > 1.03:
+                sure = "" if min(ratio.low, 1 / ratio.high) > 1 or ratio.high < 1 or ratio.low > 1 else ", not certain"
+                what = f"slower than {'free decoding' if one.stage else 'the peer'}"
+                found.append((loss, f"- {one.workload}, {label(one)}, batch {one.batch}: "
+                                    f"{'' if one.stage else name.removeprefix('over_') + ' is '}{loss:.2f}x {what}"
+                                    f"{'' if ratio.pairs > 1 else ', of one pair'}{sure if ratio.pairs > 1 else ''}"))
+    return ["\n".join(text for _, text in sorted(found, reverse=True)) or "No ratio is above 1.03."]
+
+
+def _ms(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _of(values: dict[str, float], name: str, form: Callable[[float], str]) -> str:
+    return form(values[name]) if name in values else "-"
+
+
+def _percentile(one: Measurement, name: str) -> str:
+    return _of(one.times.get(name, {}), "p50", _ms)
