@@ -1,0 +1,181 @@
+"""What the report says of a ledger: every row, what was slower too, and pictures with their text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.ledger import EngineRow, Interval, Ledger, Measurement
+from benchmarks.plots import write_plots
+from benchmarks.report import counts_table, interval, label, peers_table, report, table, times_table
+from benchmarks.results import read_ledger, write_sums
+from benchmarks.workloads import all_workloads
+from jumpforward.cli import main
+
+PERCENTILES = {"p50": 1.0, "p90": 2.0, "p99": 3.0, "p99.9": 4.0}
+
+
+def row(stage: int, mode: str, *, ratio: Interval | None, workload: str = "light", **counts: int) -> Measurement:
+    known = {"tokens": 40, "steps": 40, "sampled": 40, "masks": 40} | counts
+    return Measurement(
+        workload=workload, stage=stage, backend="xgrammar", mode=mode, dtype="fp32", batch=1, graphs=False,
+        counts=known, step_ms=PERCENTILES, tpot_ms=50.0, tokens_per_s=20.0,
+        denominators={"ms_per_byte": 12.345, "free_tpot_ms": 40.0, "bare_forward_ms": 38.0, "roofline_ms": 30.0,
+                      "reencoded_share": 0.25, "requeue_time_share": 0.04, "forced_share": 0.5, "speedup_bound": 2.0},
+        times={"total_ms": PERCENTILES, "ttft_ms": PERCENTILES}, ratios={} if ratio is None else {"over_free": ratio},
+        quality={"canonical_share": 0.796, "nll_per_byte": 1.233, "allowed_mass": 0.5}, texts=["a|b"])
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = Ledger.begin("cpu", {"dtype": "fp32"})
+    made.commit = "0123456789abcdef" * 2 + "01234567"
+    made.measurements = [
+        row(5, "plain", ratio=Interval(1.25, 1.1, 1.4, 7)),
+        row(5, "force", ratio=Interval(0.4, 0.3, 0.5, 7), steps=20, sampled=20, forced=20),
+        row(1, "plain", ratio=Interval(1.1, 0.9, 1.2, 7)),
+        Measurement("light", 0, "xgrammar", "transformers", "fp32", 1, False, {"tokens": 40, "steps": 40}, {}, 60.0,
+                    16.0, ratios={"over_stage5_plain": Interval(0.8, 0.7, 0.9, 5),
+                                  "over_stage5_force+draft": Interval(3.0, 2.5, 3.5, 5)}),
+    ]
+    counts = {"schemas": 3, "ok": 1, "refused": 1, "wrong": 1, "tokens": 9, "masks": 9}
+    made.engines = [EngineRow("xgrammar", counts, PERCENTILES, PERCENTILES, {"tree": "it never ends"},
+                              {"labels": "lets through {}"})]
+    made.unfinished = ["card_regex/5/xgrammar/plain/64"]
+    made.notes = ["load when it began: 8.0 on 2 cores; the machine was busy"]
+    return made
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[one.strip() for one in line.strip("|").split(" | ")] for line in text.splitlines()]
+
+
+def test_the_report_tells_every_row_its_reason_and_its_trap(ledger: Ledger) -> None:
+    text = report(ledger)
+    for expected in ("## light", "Why: The losing case", "Trap: The allowed mass is nearly 1", "5 xgrammar",
+                     "5+force xgrammar", "transformers + xgrammar", "0123456789ab", "dtype fp32", "79.6 %",
+                     "the machine was busy", "card_regex/5/xgrammar/plain/64", "tree: it never ends",
+                     "labels: lets through {}"):
+        assert expected in text, expected
+
+
+def test_what_was_slower_is_listed_worst_first(ledger: Ledger) -> None:
+    losses = report(ledger).split("## Where it loses\n\n")[1].split("\n\n")[0].splitlines()
+    assert losses == [
+        "- light, transformers + xgrammar, batch 1: stage5_plain is 1.25x slower than the peer",
+        "- light, 5 xgrammar, batch 1: 1.25x slower than free decoding",
+        "- light, 1 xgrammar, batch 1: 1.10x slower than free decoding, not certain",
+    ]
+    ledger.measurements = [ledger.measurements[1]]
+    assert "No ratio is above 1.03." in report(ledger)
+
+
+def test_the_share_of_ids_and_the_share_of_time_are_two_figures(ledger: Ledger) -> None:
+    text = report(ledger)
+    head = next(line for line in text.splitlines() if "ids re-encoded" in line)
+    assert "time spent on it" in head
+    assert "| 25.0 % | 4.0 % |" in text
+
+
+def test_tables(ledger: Ledger) -> None:
+    own = ledger.measurements[:3]
+    assert cells(counts_table(own)) == [
+        ["row", "batch", "tokens", "steps", "sampled", "forced", "masks"], ["---", *["---:"] * 6],
+        ["5 xgrammar", "1", "40", "40", "40", "0", "40"], ["5+force xgrammar", "1", "40", "20", "20", "20", "40"],
+        ["1 xgrammar", "1", "40", "40", "40", "0", "40"]]
+    first = dict(zip(*(cells(times_table(own))[index] for index in (0, 2)), strict=True))
+    assert first == {"row": "5 xgrammar", "batch": "1", "ms/token": "50.0", "ms/byte": "12.3",
+                     "over free": "1.25 [1.10, 1.40]", "free ms/token": "40.0", "bare pass ms": "38.0",
+                     "roofline ms": "30.0", "TTFT ms": "1.00", "compile ms": "-", "mask ms": "-",
+                     "forced share": "50.0 %", "bound": "2.00"}
+    assert "over stage5 plain | over stage5 force+draft" in peers_table(ledger.measurements[3:])
+    assert table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |"
+
+
+def test_one_pair_has_no_interval() -> None:
+    assert interval(Interval(1.5, 1.5, 1.5, 1)) == "1.50 (1 pair)"
+    assert interval(None) == "-"
+
+
+def test_labels(ledger: Ledger) -> None:
+    assert [label(one) for one in ledger.measurements] == ["5 xgrammar", "5+force xgrammar", "1 xgrammar",
+                                                           "transformers + xgrammar"]
+
+
+def test_pictures_carry_their_text(ledger: Ledger, tmp_path: Path) -> None:
+    written = write_plots(ledger, tmp_path)
+    assert [one.name for one in written] == ["passes.svg", "over_free.svg", "mask_engines.svg"]
+    for path in written:
+        svg = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        assert svg.get("role") == "img"
+        title = svg.find("{http://www.w3.org/2000/svg}title")
+        assert title is not None
+        assert title.text == path.with_suffix(".txt").read_text(encoding="utf-8").strip()
+    assert "light 5+force xgrammar 50.0" in (tmp_path / "passes.txt").read_text(encoding="utf-8")
+    assert "1.25 (1.1 to 1.4)" in (tmp_path / "over_free.txt").read_text(encoding="utf-8")
+
+
+def test_what_has_no_numbers_is_not_drawn(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.engines = []
+    assert "mask_engines.svg" not in {one.name for one in write_plots(ledger, tmp_path)}
+
+
+# the command
+
+def test_the_command_makes_a_report(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.write(tmp_path / "a.json")
+    assert main(["bench", "report", str(tmp_path / "a.json")]) == 0
+    assert capsys.readouterr().out == report(ledger)
+    assert main(["bench", "report", str(tmp_path / "a.json"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [str(tmp_path / "out" / name) for name in ("passes.svg", "over_free.svg", "mask_engines.svg",
+                                                              "report.md")]
+    assert (tmp_path / "out" / "report.md").read_text(encoding="utf-8") == report(ledger)
+
+
+def test_the_command_verifies(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.write(tmp_path / "a.json")
+    write_sums(tmp_path)
+    assert main(["bench", "verify", str(tmp_path)]) == 0
+    (tmp_path / "a.json").write_text("[]", encoding="utf-8")
+    assert main(["bench", "verify", str(tmp_path)]) == 1
+    assert "a.json: its checksum is another one" in capsys.readouterr().out
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in ((["run", "--workload", "nonsense"], "there is no workload 'nonsense'"),
+                            (["run", "--pairs", "0"], "0 is not above 0"),
+                            (["report", str(tmp_path / "none.json")], "cannot read the ledger"),
+                            (["verify", str(tmp_path)], "there is no SHA256SUMS")):
+        assert main(["bench", *words]) == 2
+        assert expected in capsys.readouterr().err
+
+
+def test_the_command_lists_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "workloads"]) == 0
+    said = capsys.readouterr().out
+    for name in ("why ", "trap"):
+        assert len(re.findall(f"^  {name}  .{{20}}", said, re.MULTILINE)) == len(all_workloads())
+
+
+def test_the_command_runs_goes_on_and_lists_the_checksum(tiny_model: Path, tmp_path: Path,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "quick.json"
+    words = ["bench", "run", "--quick", "--workload", "choice", "--stage", "5", "--no-peers", "--no-masks", "--model",
+             str(tiny_model), "--out", str(out)]
+    assert main([*words, "--seconds", "0.000001"]) == 0
+    assert "1 rows in" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "4 rows in" in capsys.readouterr().out
+    assert read_ledger(out).unfinished == []
+    assert main(["bench", "verify", str(tmp_path)]) == 0
+
+
+def test_the_ledgers_that_are_shipped_are_verified() -> None:
+    from jumpforward.bench_command import RESULTS
+
+    assert list(RESULTS.glob("*.json"))
+    assert main(["bench", "verify"]) == 0
