@@ -174,7 +174,9 @@ class Grader:
                 raise ConfigError("checks need a system that can fork", where="exercises",
                                   fix="use Linux, macOS, or WSL on Windows")
             environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
-                                        "TRITON_INTERPRET": "1"}
+                                        "TRITON_INTERPRET": "1",
+                                        # Else each thread reserves 64 MB of addresses, which the memory limit counts.
+                                        "MALLOC_ARENA_MAX": "2"}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jumpforward.exercises.sandbox"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, encoding="utf-8", cwd=ROOT, env=environment,

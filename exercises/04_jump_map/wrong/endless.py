@@ -1,0 +1,14 @@
+"""Nothing watches for a circle."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared_runtime.constrain.byte_automaton import ByteAutomaton
+from tests.museum.rows.row_12_endless_jump import MapWithCircles
+
+
+def forced(table: NDArray[np.int32], accepting: NDArray[np.bool_], state: int) -> bytes:
+    """The museum's specimen, asked about one state."""
+    return MapWithCircles.of(ByteAutomaton(table, accepting)).forced(state)
