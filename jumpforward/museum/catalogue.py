@@ -1,6 +1,6 @@
 """What is known of each historical bug. The files lie in `rows/`, named after their numbers.
 
-The numbers are fixed and have gaps: they are those of the history that this product rebuilds.
+The numbers are fixed: they are those of the history that this product rebuilds.
 """
 
 from __future__ import annotations

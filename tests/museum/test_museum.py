@@ -50,6 +50,10 @@ def test_every_exhibit_has_its_metadata_and_no_row_is_without_exhibit() -> None:
     assert files == {f"row_{path.name.removesuffix('.toml')}" for path in data}
 
 
+def test_every_bug_of_the_history_is_here() -> None:
+    assert [row.number for row in all_rows()] == list(range(1, 70))
+
+
 def test_a_commit_has_one_date_and_one_pull_request() -> None:
     known: dict[str, Commit] = {}
     for row in all_rows():

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from shared_runtime import engine as engine_module
 from shared_runtime.engine import Engine
+from shared_runtime.execution.event_loop import EventScheduler
+from shared_runtime.execution.overlap_loop import DelayedScheduler
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.model_runner import ModelRunner
 from shared_runtime.sampling_params import SamplingParams
@@ -55,17 +57,18 @@ def a_grammar_does_not_change_the_forward_path(scheduler_class: SchedulerClass, 
     paths = []
     for asks in ([ask("[0-9]{20}", max_new_tokens=8)] * 2, [Ask("x", sampling=params)] * 2):
         with patch.object(engine_module, "Scheduler", scheduler_class):
-            paths.append(passes_of(bench.engine(1), bench, asks))
+            paths.append(passes_of(bench.engine(4), bench, asks))
     bound, free = paths
     hold(bound == free, f"with a grammar the model runs {len(bound)} passes, without one {len(free)}")
 
 
 def scenario(bench: Bench) -> None:
     """The same with whatever scheduler the engine has."""
-    a_grammar_does_not_change_the_forward_path(type(bench.engine(1).scheduler), bench)
+    a_grammar_does_not_change_the_forward_path(type(bench.engine(4).scheduler), bench)
 
 
 EXHIBIT: Exhibit[SchedulerClass] = Exhibit(
-    27, GraphWithoutAMask, {"runtime": Scheduler}, a_grammar_does_not_change_the_forward_path,
+    27, GraphWithoutAMask, {"plain": Scheduler, "event": EventScheduler, "delayed": DelayedScheduler},
+    a_grammar_does_not_change_the_forward_path,
     "with a grammar the model runs 16 passes, without one 8",
     Injection(engine_module, "Scheduler", GraphWithoutAMask, scenario, "with a grammar the model runs 16 passes"))

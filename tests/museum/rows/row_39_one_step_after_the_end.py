@@ -40,10 +40,10 @@ class EndsAStepLater(Finisher):
 
 
 def an_ended_grammar_is_asked_for_nothing(finisher_class: FinisherClass, bench: Bench) -> None:
-    """A constrained answer that ends with a stop token, in every stage that has its own way to make a mask."""
-    for stage in (1, 4, 5):
+    """A constrained answer that ends with a stop token, in every loop, and in stages that make masks in other ways."""
+    for stage, overlap in ((1, False), (4, False), (4, True), (5, False), (5, True)):
         with patch.object(scheduler, "Finisher", finisher_class):
-            engine = bench.engine(stage)
+            engine = bench.engine(stage, overlap=overlap)
         with unbroken(f"stage {stage} is asked for the mask of a grammar that has ended"):
             result = bench.run(engine, [Ask("x", Constraint.regex("[0-9]{2}"))])[0]
         hold(result.metrics.masks == len(result.token_ids), f"{result.metrics.masks} masks, {result.token_ids}")

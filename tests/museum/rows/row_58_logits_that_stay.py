@@ -35,7 +35,7 @@ class KeepsItsClosures(TokenChooser):
 
 
 def nothing_stays_of_a_pass(chooser_class: ChooserClass, bench: Bench) -> None:
-    """Thirty constrained tokens: at the end of each turn only the newest pass may still have its logits."""
+    """Thirty constrained tokens: after each turn only the newest pass, and one on its way, may have its logits."""
     seen: list[weakref.ref[Tensor]] = []
     real = chooser_class.constrain
 
@@ -43,15 +43,18 @@ def nothing_stays_of_a_pass(chooser_class: ChooserClass, bench: Bench) -> None:
         seen.append(weakref.ref(logits))
         return real(self, logits, *rest)
 
-    with patch.object(scheduler, "TokenChooser", chooser_class), patch.object(chooser_class, "constrain", constrain):
-        engine = bench.engine(5)
-        engine.add_request("x", sampling=ask("").sampling, constraint=ask("[0-9]{30}").constraint)
-        most = 0
-        while engine.has_work:
-            engine.step()
-            most = max(most, sum(ref() is not None for ref in seen))
-    hold(len(seen) > 10, f"only {len(seen)} passes were seen")
-    hold(most <= 2, f"the logits of {most} passes are in memory at once")
+    for overlap in (False, True):
+        seen.clear()
+        with patch.object(scheduler, "TokenChooser", chooser_class), \
+                patch.object(chooser_class, "constrain", constrain):
+            engine = bench.engine(5, overlap=overlap)
+            engine.add_request("x", sampling=ask("").sampling, constraint=ask("[0-9]{30}").constraint)
+            most = 0
+            while engine.has_work:
+                engine.step()
+                most = max(most, sum(ref() is not None for ref in seen))
+        hold(len(seen) > 10, f"only {len(seen)} passes were seen")
+        hold(most <= 2, f"the logits of {most} passes are in memory at once")
 
 
 def scenario(bench: Bench) -> None:
