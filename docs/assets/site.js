@@ -52,6 +52,7 @@ function reachable() {
   }
 }
 
+document.querySelector(".md-search[role=dialog]")?.setAttribute("aria-label", "Search");
 document.querySelectorAll("form.filter").forEach(filter);
 document.querySelectorAll("table.sortable").forEach(sortable);
 document.addEventListener("toggle", reachable, true);

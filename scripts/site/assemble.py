@@ -23,12 +23,12 @@ _OWN = ("strips.toml",)
 _PLAIN: dict[str, Callable[..., str]] = {
     "churn": data_pieces.churn_table, "code": code_pieces.code, "contributing": code_pieces.contributing,
     "count": data_pieces.count, "counts": data_pieces.counts, "deviations": data_pieces.deviations,
-    "diff": code_pieces.diff, "fsm": data_pieces.fsm, "guide": code_pieces.guide, "listing": code_pieces.listing,
-    "months": data_pieces.months, "museum": data_pieces.museum, "readme": code_pieces.readme,
-    "request": data_pieces.request, "row": data_pieces.row, "timeline": data_pieces.timeline_table,
-    "total": data_pieces.total, "vocabulary": data_pieces.vocabulary,
-    "events": walk_piece.events, "overruled": walk_piece.overruled, "sync": walk_piece.sync_table,
-    "walk": walk_piece.walk_text,
+    "diff": code_pieces.diff, "events": walk_piece.events, "exercises": data_pieces.exercises, "fsm": data_pieces.fsm,
+    "gates": walk_piece.gates, "guide": code_pieces.guide, "listing": code_pieces.listing,
+    "months": data_pieces.months, "museum": data_pieces.museum, "overruled": walk_piece.overruled,
+    "readme": code_pieces.readme, "request": data_pieces.request, "row": data_pieces.row,
+    "sync": walk_piece.sync_table, "timeline": data_pieces.timeline_table, "total": data_pieces.total,
+    "vocabulary": data_pieces.vocabulary, "walk": walk_piece.walk_text,
 }
 _PLACED: dict[str, Callable[..., str]] = {
     "bugs": data_pieces.bugs, "player": data_pieces.player, "strip": strips.strip,

@@ -29,13 +29,14 @@ def count(name: str, what: str) -> str:
 def counts(*names: str) -> str:
     """The counts of recordings, side by side."""
     found = [recording(name) for name in names]
-    head = "| | " + " | ".join(_label(one) for one in found) + " |\n|---|" + "--:|" * len(found) + "\n"
+    head = "| | " + " | ".join(label(one) for one in found) + " |\n|---|" + "--:|" * len(found) + "\n"
     return head + "".join(
         f"| {what.replace('_', ' ')} | " + " | ".join(str(one["counts"][what]) for one in found) + " |\n"
         for what in _COUNTS if any(one["counts"][what] for one in found))
 
 
-def _label(one: Mapping[str, dict[str, object]]) -> str:
+def label(one: Mapping[str, dict[str, object]]) -> str:
+    """A recording's stage and switches, as the head of a column."""
     settings = one["settings"]
     extras = [text for text, on in (("overlap", settings["overlap"]), (str(settings["backend_jump"]),
               settings["backend_jump"] != "none"), (str(settings["spec"]), settings["spec"] != "none")) if on]
@@ -191,6 +192,18 @@ def _with_code(text: str) -> str:
 
 def _commits(entries: Iterable[Commit]) -> str:
     return ", ".join(f"{_commit(one.commit)}{f' (#{one.pr})' if one.pr else ''}, {one.date}" for one in entries)
+
+
+def exercises() -> str:
+    """Every exercise, by number."""
+    rows = []
+    for path in sorted((ROOT / "exercises").glob("*/exercise.toml")):
+        one = tomllib.loads(path.read_text(encoding="utf-8"))
+        cells = (int(path.parent.name[:2]), one["title"], one["minutes"], one["difficulty"],
+                 ", ".join(map(str, one["stages"])), one["replaces"])
+        rows.append(f"| {' | '.join(map(str, cells))} |\n")
+    return ("| number | exercise | minutes | difficulty | stages | what your file takes the place of |\n"
+            "|--:|---|--:|---|---|---|\n" + "".join(rows))
 
 
 def deviations() -> str:

@@ -28,6 +28,8 @@ STAGES: dict[str, tuple[str, BackendJump]] = {
 """Name of a recording: its stage, and what stage 5 does with forced text."""
 
 TRACES: dict[str, list[str]] = {
+    "overlap": ["--stage", "5", "--overlap", "on", "--regex", "[A-Z][a-z]{2,10} (sloop|schooner)",
+                "Name a ship and its rig."],
     "walk": ["--stage", "5", "--backend-jump", "draft", "--regex", REGEX, PROMPT],
     "ranks": ["--stage", "4", "--tp", "3", "--regex", "[A-Z][a-z]{2,10} (sloop|schooner)", "Name a ship and its rig."],
     "ranks-free": ["--stage", "4", "--tp", "3", "--max-new-tokens", "6", "Name a ship and its rig."],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from scripts.site.data_pieces import label
 from scripts.site.page import RECORDINGS, SiteError, recording
 from scripts.walk_trace import report
 
@@ -33,10 +34,22 @@ def sync_table(*names: str) -> str:
     return head + "\n".join(rows)
 
 
-def events(name: str, turns: str) -> str:
-    """The order of events in the first turns of a trace."""
-    found = [f"{event['name']}({at})" for at, one in enumerate(_trace(name)[:int(turns)]) for event in one["events"]]
-    return "```text\n" + " < ".join(found) + "\n```"
+def events(name: str, passes: str) -> str:
+    """The events of the first passes of a trace, in the order in which they happened; passes count from 0."""
+    found = [(event["seq"], f"{event['name']}({at})")
+             for at, one in enumerate(_trace(name)[:int(passes)]) for event in one["events"]]
+    return "```text\n" + "\n".join(text for _, text in sorted(found)) + "\n```"
+
+
+def gates(*names: str) -> str:
+    """For each trace or recording, how many turns overlapped, and what kept the others from it."""
+    rows = []
+    for name in names:
+        one = recording(name)
+        found = [frame["gate"] or ("yes" if frame["overlap"] else "off") for frame in one["frames"]]
+        reasons = ", ".join(f"{reason}: {found.count(reason)}" for reason in dict.fromkeys(found))
+        rows.append(f"| {label(one)} | {reasons} |\n")
+    return "| | turns that overlapped, or why not |\n|---|---|\n" + "".join(rows)
 
 
 def overruled(name: str) -> str:

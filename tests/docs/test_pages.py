@@ -78,7 +78,7 @@ def test_every_stage_has_a_page_with_the_same_headings() -> None:
 
 
 def test_every_commit_named_anywhere_is_in_the_history(pages: Path) -> None:
-    known = [one.hash for one in (*timeline(), *cited_commits())]
+    known = [*(row.hash for row in timeline()), *(cited.hash for cited in cited_commits())]
     for path in pages.rglob("*.md"):
         for word in set(re.findall(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])(?:[0-9a-f]{40}|[0-9a-f]{10})\b",
                                    path.read_text(encoding="utf-8"))):
@@ -119,6 +119,13 @@ def test_the_counts_on_the_first_page_are_those_of_the_recordings(pages: Path) -
     text = (pages / "index.md").read_text(encoding="utf-8")
     passes = " | ".join(str(recording(f"stage{stage}")["counts"]["forward_passes"]) for stage in range(1, 6))
     assert f"| forward passes | {passes} |" in text
+
+
+def test_every_exercise_is_in_the_index(pages: Path) -> None:
+    text = (pages / "exercises.md").read_text(encoding="utf-8")
+    folders = sorted(path.parent.name for path in (ROOT / "exercises").glob("*/exercise.toml"))
+    assert folders
+    assert re.findall(r"^\| (\d+) \|", text, re.MULTILINE) == [str(int(name[:2])) for name in folders]
 
 
 def test_every_guide_of_the_folder_is_in_the_navigation() -> None:
