@@ -17,6 +17,9 @@ ENGINES = ("stage1_fsm", "outlines", "xgrammar", "llguidance")
 
 _QUICK = {(1, "plain"), (2, "jump"), (3, "jump"), (4, "jump"), (5, "plain"), (5, "draft"), (5, "force"),
           (5, "force+draft")}
+_QUICK_LATER = {(1, "plain"), (5, "plain"), (5, "force+draft")}
+"""In a quick run, of the workloads behind the first one."""
+
 _BACKENDS_MEASURED_IN = {"plain", "draft", "force+draft"}
 
 
@@ -74,30 +77,32 @@ def plan(workloads: Sequence[Workload], *, quick: bool, stages: Sequence[int] = 
     """The cells, those that others are compared with first.
 
     Args:
-        workloads: which. quick: the small table. stages: only these; () is all.
+        workloads: which. quick: the small table, the first workload's rows above all. stages: only these; () is all.
         peers, engines: with other loops, and with the mask engines alone.
     """
     cells: list[AnyCell] = []
-    for workload in workloads:
+    for index, workload in enumerate(workloads):
+        few = None if not quick else _QUICK_LATER if index else _QUICK
         for batch in workload.quick if quick else workload.batches:
-            cells += _own(workload, batch, quick, stages)
+            cells += _own(workload, batch, few, stages)
             if peers:
                 cells += [PeerCell(workload, name, batch) for name in (PEERS[:2] if quick else PEERS)
                           if _has(name, workload)]
     return cells + ([EngineCell(name) for name in ENGINES] if engines else [])
 
 
-def _own(workload: Workload, batch: int, quick: bool, stages: Sequence[int]) -> Iterator[Cell]:
-    """The newest stage first: its plain rows are what all others are compared with."""
+def _own(workload: Workload, batch: int, few: set[tuple[int, str]] | None, stages: Sequence[int]) -> Iterator[Cell]:
+    """The newest stage first: its plain rows are what all others are compared with. `few` modes, or None for all."""
     seen: set[int] = set()
     for target in sorted(all_targets(), key=lambda one: -one.spec.id):
         default = target.spec.id not in seen
         seen.add(target.spec.id)
         fits = all(target.supports(kind) for kind in workload.kinds) and (not stages or target.spec.id in stages)
-        if not fits or missing_for(target) or (quick and not default):
+        if not fits or missing_for(target) or (few is not None and not default):
             continue
         for mode in modes_of(target.spec):
-            if (not quick or (target.spec.id, mode.name) in _QUICK) and (default or mode.name in _BACKENDS_MEASURED_IN):
+            wanted = few is None or (target.spec.id, mode.name) in few
+            if wanted and (default or mode.name in _BACKENDS_MEASURED_IN):
                 yield Cell(workload, target, mode, batch)
 
 

@@ -38,6 +38,20 @@ def report(ledger: Ledger) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def summary(ledger: Ledger) -> str:
+    """One short table, one request at a time: for a page that has room for no more."""
+    rows = []
+    for one in ledger.measurements:
+        if one.batch != 1:
+            continue
+        free = one.ratios.get("over_free") if one.stage else one.ratios.get("over_stage5_plain")
+        against = "-" if free is None else f"{interval(free)} of {'free' if one.stage else 'ours'}"
+        rows.append((one.workload, label(one), str(one.counts["tokens"]), str(one.counts["steps"]), against,
+                     _of(one.denominators, "speedup_bound", lambda value: f"{value:.2f}") if one.stage else "-",
+                     _of(one.quality, "canonical_share", _share), _of(one.quality, "edits_from_plain", _share)))
+    return table(("workload", "row", "tokens", "passes", "time", "bound", "canonical share", "edits from plain"), rows)
+
+
 def counts_table(rows: Sequence[Measurement]) -> str:
     """What no machine changes; a column that is 0 everywhere is left out."""
     shown = [name for name in _COUNTS if any(one.counts.get(name, 0) for one in rows)]

@@ -63,7 +63,6 @@ class Session:
             self._one(ledger, cell)
             ledger.unfinished = [one.key for one in todo[index + 1:]]
             ledger.write(self.out)
-        ledger.measurements = with_bounds(ledger.measurements)
         ledger.write(self.out)
         return ledger
 
@@ -76,7 +75,7 @@ class Session:
         if isinstance(row, EngineRow):
             ledger.engines.append(row)
         else:
-            ledger.measurements.append(row)
+            ledger.measurements = with_bounds([*ledger.measurements, row])
 
     def _measure(self, ledger: Ledger, cell: AnyCell) -> Measurement | EngineRow:
         if isinstance(cell, EngineCell):

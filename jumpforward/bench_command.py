@@ -94,13 +94,15 @@ def report(
         metavar="[FILE.json]", help="A ledger.", show_default="the full one, else the quick one")] = None,
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="FOLDER", help="Write report.md and SVG pictures there instead of printing.")] = None,
+    short: Annotated[bool, typer.Option("--short", help="Print one table, one request at a time.")] = False,
 ) -> int:
     """Make tables, and with --out pictures with their text alternatives, from a ledger."""
     from benchmarks.report import report as make_report
+    from benchmarks.report import summary
     from benchmarks.results import read_ledger
 
     found = read_ledger(ledger or _newest())
-    text = make_report(found)
+    text = summary(found) + "\n" if short else make_report(found)
     if out is None:
         sys.stdout.write(visible(text))
         return OK
@@ -108,7 +110,7 @@ def report(
 
     for path in write_plots(found, out):
         print(path)
-    (out / "report.md").write_text(text, encoding="utf-8")
+    (out / "report.md").write_text(make_report(found), encoding="utf-8")
     print(out / "report.md")
     return OK
 

@@ -10,11 +10,12 @@ import pytest
 
 from benchmarks.ledger import EngineRow, Interval, Ledger, Measurement
 from benchmarks.plots import write_plots
-from benchmarks.report import counts_table, interval, label, peers_table, report, table, times_table
+from benchmarks.report import counts_table, interval, label, peers_table, report, summary, table, times_table
 from benchmarks.results import read_ledger, write_sums
 from benchmarks.workloads import all_workloads
 from jumpforward.cli import main
 
+ROOT = Path(__file__).resolve().parents[2]
 PERCENTILES = {"p50": 1.0, "p90": 2.0, "p99": 3.0, "p99.9": 4.0}
 
 
@@ -172,6 +173,22 @@ def test_the_command_runs_goes_on_and_lists_the_checksum(tiny_model: Path, tmp_p
     assert "4 rows in" in capsys.readouterr().out
     assert read_ledger(out).unfinished == []
     assert main(["bench", "verify", str(tmp_path)]) == 0
+
+
+def test_the_short_table_has_a_line_a_row(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.write(tmp_path / "a.json")
+    assert main(["bench", "report", "--short", str(tmp_path / "a.json")]) == 0
+    lines = cells(capsys.readouterr().out)
+    assert lines[2] == ["light", "5 xgrammar", "40", "40", "1.25 [1.10, 1.40] of free", "2.00", "79.6 %", "-"]
+    assert lines[5] == ["light", "transformers + xgrammar", "40", "40", "0.80 [0.70, 0.90] of ours", "-", "-", "-"]
+    assert len(lines) == 2 + len(ledger.measurements)
+
+
+def test_the_table_in_the_docs_is_that_of_the_ledger() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- table: (\S+) -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
+    assert shown is not None
+    assert shown[2] == summary(read_ledger(ROOT / shown[1]))
 
 
 def test_the_ledgers_that_are_shipped_are_verified() -> None:
