@@ -113,8 +113,8 @@ def variants(specs: Sequence[StageSpec], backend: str | None = None) -> list[Var
 
 def _ways(spec: StageSpec, backend: str | None) -> list[Variant]:
     can = spec.capabilities
-    ways = [Variant(spec.id, backend)]
-    if can.overlap:
+    ways = [Variant(spec.id, backend, overlap=can.overlaps_by_default)]
+    if can.overlap and not can.overlaps_by_default:
         ways.append(Variant(spec.id, backend, overlap=True))
     # Overlap is off where the backend jumps: the two exclude each other, and the row says what ran.
     jumps: list[BackendJump] = [jump for jump in ("draft", "force") if jump in can.jump_forward]

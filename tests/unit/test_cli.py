@@ -417,11 +417,13 @@ def able(stage: int, **abilities: object) -> StageSpec:
 
 
 def test_the_rows_are_what_the_capabilities_name() -> None:
-    specs = [able(5, jump_forward=("none", "draft", "force")), able(1), able(2, jump_forward=("none", "scheduler")),
-             able(4, overlap=True), able(3, jump_forward=("none", "force"))]
+    specs = [able(5, jump_forward=("none", "draft", "force"), overlap="delayed", overlaps_by_default=True), able(1),
+             able(2, jump_forward=("none", "scheduler")), able(4, overlap="event"),
+             able(3, jump_forward=("none", "force"))]
     assert variants(specs) == [
         Variant(1, "one"), Variant(2, "one"), Variant(3, "one"), Variant(3, "one", backend_jump="force"),
-        Variant(4, "one"), Variant(4, "one", overlap=True), Variant(5, "one"), Variant(5, "one", backend_jump="draft"),
+        Variant(4, "one"), Variant(4, "one", overlap=True), Variant(5, "one", overlap=True),
+        Variant(5, "one", backend_jump="draft"),
         Variant(5, "one", backend_jump="force"), Variant(5, "one", backend_jump="force+draft")]
 
 
