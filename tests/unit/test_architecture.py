@@ -15,7 +15,7 @@ from stages import all_stages
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = re.compile(r"xgrammar|llguidance|outlines|interegular|\bfsm\b", re.IGNORECASE)
-STAGE_LINES = {1: 700, 2: 700, 3: 700, 4: 1200, 5: 2000}
+STAGE_LINES = {1: 700, 2: 700, 3: 700, 4: 1200, 5: 1920}  # of the last, 120 lines are ours: the jump given back
 HEADINGS = ("What changed", "Why upstream did it", "Commits", "What got better", "What got worse", "Run it",
             "Expected output")
 

@@ -88,7 +88,7 @@ def test_a_stage_imports_no_other_stage() -> None:
 
 def test_a_stage_keeps_to_its_size() -> None:
     root = Path(stages.__file__).parent
-    most = {1: 700, 2: 700, 3: 700, 4: 1200, 5: 2000}
+    most = {1: 700, 2: 700, 3: 700, 4: 1200, 5: 1920}
     for spec in all_stages():
         lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (root / spec.name).rglob("*.py")}
         assert sum(lines.values()) <= most[spec.id]
