@@ -60,7 +60,7 @@ for name in ("accept_token", "rollback", "copy", "is_terminated", "fill_vocab_ma
 # %%
 import torch
 
-from jumpforward.notebook import Table, Tokens
+from jumpforward.notebook import Table
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
