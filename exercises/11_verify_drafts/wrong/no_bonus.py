@@ -1,0 +1,28 @@
+"""Only what was guessed counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from exercises.answers import answer_of
+from shared_runtime.vocabulary import Vocabulary
+
+right = answer_of("11_verify_drafts").Drafts
+
+
+class Drafts:
+    """A right answer with one mistake."""
+
+    @staticmethod
+    def masks(grammar: Any, mask: Tensor, row: int, draft: Sequence[int], vocabulary: Vocabulary) -> int:
+        """Masks along the draft."""
+        return int(right.masks(grammar, mask, row, draft, vocabulary))
+
+    @staticmethod
+    def verdict(sampled: Sequence[int], draft: Sequence[int], stop_ids: frozenset[int]) -> list[int]:
+        """What counts."""
+        run = list(right.verdict(sampled, draft, stop_ids))
+        return run if len(run) <= len(draft) and run[-1] != draft[len(run) - 1] else run[:len(draft)] or run
