@@ -45,6 +45,7 @@ class Exercise:
         part: the name that an answer defines. replaces: the part of the product that it stands in for.
         packages: modules that must be importable. time_limit_s, memory_mb: of one check.
         wrong: answers that must fail.
+        starter_says: regex of what the check says of the starter: the symptom, where the task is to find a bug.
     """
 
     folder: Path
@@ -61,6 +62,7 @@ class Exercise:
     time_limit_s: int
     memory_mb: int
     wrong: tuple[WrongAnswer, ...]
+    starter_says: str = "^not written yet"
 
     @property
     def starter(self) -> Path:
@@ -148,7 +150,8 @@ def read_exercise(folder: Path) -> Exercise:
         folder, int(name[1]), name[2], data["title"], data["minutes"], data["difficulty"], tuple(data["stages"]),
         data["part"], data["replaces"], tuple(data["prerequisites"]), tuple(data.get("packages", ())),
         data.get("time_limit_s", 30), data.get("memory_mb", 1024),
-        tuple(_wrong(folder, entry) for entry in data["wrong"]))
+        tuple(_wrong(folder, entry) for entry in data["wrong"]),
+        data.get("starter_says", "^not written yet"))
 
 
 def _wrong(folder: Path, entry: Mapping[str, Any]) -> WrongAnswer:

@@ -25,8 +25,8 @@ def verify(exercise: Exercise, grader: Grader) -> Iterator[str]:
     starter = grader.check(exercise, exercise.starter)
     if starter.passed:
         yield "the starter passes: there is nothing to do"
-    elif starter.first_failure is None or not (starter.first_failure.message or "").startswith("not written yet"):
-        yield f"the starter does not say that it is not written yet: {starter.first_failure}"
+    elif starter.first_failure is None or not re.search(exercise.starter_says, starter.first_failure.message or ""):
+        yield f"the starter does not say {exercise.starter_says!r}: {starter.first_failure}"
     solution = grader.check(exercise, exercise.solution)
     if not solution.passed:
         yield f"the solution fails: {solution.first_failure}"

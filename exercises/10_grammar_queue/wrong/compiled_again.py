@@ -15,5 +15,6 @@ class Queue(Right):  # type: ignore[misc]  # the solution, of which no types are
     def poll(self) -> list[tuple[str, Any]]:
         """Forgets failures."""
         settled: list[tuple[str, Any]] = super().poll()
-        self.known = {key: one for key, one in self.known.items() if not isinstance(one, Exception)}
+        for key in [key for key, one in self.known.items() if isinstance(one, Exception)]:
+            del self.known[key]
         return settled

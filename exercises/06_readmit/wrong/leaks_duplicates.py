@@ -1,0 +1,20 @@
+"""What the tree had already is forgotten."""
+
+from __future__ import annotations
+
+import torch
+
+from shared_runtime.kv_memory import KVMemory
+from shared_runtime.request import Request
+
+
+def release(memory: KVMemory, req: Request) -> None:
+    """A right answer with one mistake."""
+    if req.table_row is None:
+        return
+    slots = memory.tables.table[req.table_row, :req.kv_len].to(torch.int64, copy=True)
+    memory.cache.insert(req.all_ids[:req.kv_len], slots)
+    if req.last_node is not None:
+        memory.cache.unlock(req.last_node)
+    memory.tables.free(req.table_row)
+    req.table_row, req.last_node, req.prefix_len, req.kv_len = None, None, 0, 0
