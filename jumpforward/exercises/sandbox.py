@@ -163,10 +163,14 @@ def load_part(job: Job) -> Any:
         adapters = place / "adapters.py"
         module = _module_of(adapters) if adapters.exists() else None
         if module is not None and hasattr(module, job.slug):
-            return getattr(module, job.slug)()
+            try:
+                return getattr(module, job.slug)()
+            except ModuleNotFoundError as error:
+                if error.name != job.slug:
+                    raise
         place = place / f"{job.slug}.py"
     if not place.exists():
-        raise Wrong(f"there is no file {place}; `jumpforward exercises next` puts the starter there")
+        raise Wrong(f"there is no file {place}; `jumpforward exercises next {job.slug}` puts the starter there")
     module = _module_of(place)
     if not hasattr(module, job.part):
         raise Wrong(f"{place.name} does not define {job.part}; the exercise's README says what it is")

@@ -56,6 +56,16 @@ def test_from_the_starter_to_the_solution(folder: Path, capsys: Capture) -> None
         "adapters.py", f"{FIRST.slug}.py", "progress.json"}
 
 
+def test_an_exercise_that_was_not_begun_says_how_to_begin(folder: Path, capsys: Capture) -> None:
+    """With and without the adapters of another one."""
+    second = all_exercises()[1]
+    for _ in range(2):
+        code, out, _ = run(capsys, "check", second.number, "--answers", folder)
+        assert code == 1
+        assert f"`jumpforward exercises next {second.slug}` puts the starter there" in out
+        run(capsys, "next", 1, "--answers", folder)
+
+
 def test_json_is_as_its_schema_says(folder: Path, capsys: Capture) -> None:
     schema = json.loads(schema_text("exercises"))
     for words in (("list", "--json"), ("check", 1, "--json")):
