@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from benchmarks.denominators import memory_bandwidth
 from benchmarks.ledger import EngineRow, Ledger, Measurement, NotHereError
 from benchmarks.mask_engines import engine_named, measure_engine
@@ -91,8 +93,10 @@ class Session:
         return self._lab.measure(cell)
 
     def _new_lab(self, ledger: Ledger) -> Lab:
+        if self.config.torch_device.type == "cpu":
+            torch.set_num_threads(self.config.thread_count)
         bandwidth = memory_bandwidth(self.config.torch_device, self.bandwidth_bytes)
-        ledger.notes.append(f"memory bandwidth, measured by copies: {bandwidth / 1e9:.1f} GB/s")
+        ledger.notes.append(f"memory bandwidth, measured by reading a matrix: {bandwidth / 1e9:.1f} GB/s")
         lab = Lab(self.config, bandwidth, self.pairs, progress=self.progress)
         for one in ledger.measurements:  # what a run that went before has found out
             if one.stage and one.mode == "plain" and one.batch == 1:

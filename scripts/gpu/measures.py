@@ -46,7 +46,7 @@ def run_measurements(bench: Bench, *, seconds: float, batches: tuple[int, ...] =
     """Every stage in every mode it has here; what does not fit into `seconds` is noted and left out."""
     clock = Clock(time.monotonic() + seconds)
     bandwidth = memory_bandwidth(torch.device(bench.device))
-    bench.ledger.note(f"memory bandwidth, measured by copies: {bandwidth / 1e9:.0f} GB/s")
+    bench.ledger.note(f"memory bandwidth, measured by reading a matrix: {bandwidth / 1e9:.0f} GB/s")
     try:
         for dtype in dtypes:
             for target, mode in plan(bench, full=dtype == dtypes[0]):
