@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
-from jumpforward.console import print_rich, speaks_unicode, visible, wants_colour
-from jumpforward.exercises.catalogue import ROOT, Exercise, all_exercises, find_exercise
+from jumpforward.console import print_rich, speaks_unicode, visible
+from jumpforward.exercises.catalogue import Exercise, all_exercises, find_exercise
 from jumpforward.exercises.grader import CheckResult, Grader, missing_packages
 from jumpforward.exercises.verify import verify
 from jumpforward.exercises.workspace import DEFAULT, Progress, Workspace
+from jumpforward.exercises_view import bar, mark, short, tell
 from jumpforward.exit_codes import INTERRUPTED, OK, REQUEST_ERROR
 from jumpforward.help import Command, Group, examples
 from shared_runtime.errors import ConfigError
@@ -48,9 +49,9 @@ def list_exercises(answers: Answers = DEFAULT, as_json: AsJson = False) -> int:
         table.add_column(name, justify="right" if name in ("N", "minutes") else "left", no_wrap=name != "exercise")
     for one in exercises:
         stage = ", ".join(map(str, one.stages)) or "loop"
-        table.add_row(_mark(one, progress, unicode), str(one.number), Text(one.title), stage, str(one.minutes),
+        table.add_row(mark(one, progress, unicode), str(one.number), Text(one.title), stage, str(one.minutes),
                       one.difficulty)
-    print_rich(table, Text(_bar(len(progress.done & {one.slug for one in exercises}), len(exercises), unicode)),
+    print_rich(table, Text(bar(len(progress.done & {one.slug for one in exercises}), len(exercises), unicode)),
                Text("Any order will do. `jumpforward exercises next` begins, `show`, `hint` and `watch` help."))
     return OK
 
@@ -65,7 +66,7 @@ def next_exercise(which: Which = None, answers: Answers = DEFAULT) -> int:
         return OK
     fresh = workspace.prepare(exercise, exercises)
     print(exercise.text("README.md").rstrip())
-    print(f"\n{'Write in' if fresh else 'Your file is'} {_short(workspace.answer(exercise))}, then run:\n"
+    print(f"\n{'Write in' if fresh else 'Your file is'} {short(workspace.answer(exercise))}, then run:\n"
           f"  jumpforward exercises watch {exercise.number}     (or check {exercise.number}, once)\n"
           "At first everything is red: that is how it begins. Each red case tells you one thing to do.")
     return OK
@@ -93,7 +94,7 @@ def check(
     if as_json:
         _print_json(result.as_dict())
     else:
-        _tell(result)
+        tell(result)
     if gradescope is None:
         _note(result, workspace)
     return OK if result.passed else REQUEST_ERROR
@@ -129,11 +130,11 @@ def watch_changes(workspace: Workspace, exercises: Sequence[Exercise], which: st
             if now != seen:
                 seen = now
                 result = grader.check(exercise, workspace.folder)
-                _tell(result)
+                tell(result)
                 _note(result, workspace)
                 if result.passed:
                     break
-                print(f"watching {_short(workspace.folder)}; save to check again, Ctrl-C ends", flush=True)
+                print(f"watching {short(workspace.folder)}; save to check again, Ctrl-C ends", flush=True)
             wait()
     print("All exercises are done.")
 
@@ -191,8 +192,8 @@ def reset(which: One, answers: Answers = DEFAULT) -> int:
     progress.done.discard(exercise.slug)
     progress.hints.pop(exercise.slug, None)
     workspace.save(progress)
-    print(f"{_short(workspace.answer(exercise))} is the starter again"
-          + (f"; what you had is in {_short(kept)}" if kept else ""))
+    print(f"{short(workspace.answer(exercise))} is the starter again"
+          + (f"; what you had is in {short(kept)}" if kept else ""))
     return OK
 
 
@@ -254,63 +255,13 @@ def _note(result: CheckResult, workspace: Workspace) -> None:
         workspace.save(progress)
 
 
-def _tell(result: CheckResult) -> None:
-    """The result in words: what passes, the first case that does not, and what to do then."""
-    number, failure = result.exercise.number, result.first_failure
-    print(f"\n{number}. {result.exercise.title}")
-    for case in result.cases:
-        if case.message is None:
-            print(f"  {_coloured('ok', '32')}    {case.name}")
-    if failure is None:
-        print(f"Done in {len(result.cases)} cases. Now read why: jumpforward exercises solution {number}")
-        return
-    others = sum(case.message is not None for case in result.cases) - 1
-    print(f"  {_coloured('FAIL', '31')}  {failure.name}\n        {visible(failure.message or '')}")
-    if others > 0:
-        print(f"        ({others} more fail; begin with this one)")
-    if result.stopped is not None and failure.message != result.stopped:
-        print(f"  then  {visible(result.stopped)}")
-    if result.printed.strip():
-        print("  printed by your code:\n" + "\n".join(f"    {visible(line)}" for line in
-                                                      result.printed.strip().splitlines()[-10:]))
-    print(f"{_passed(result)} of {len(result.planned)} cases pass. Help: jumpforward exercises hint {number}, "
-          f"or show {number}")
-
-
-def _passed(result: CheckResult) -> int:
-    return sum(case.message is None for case in result.cases)
-
-
-def _coloured(text: str, colour: str) -> str:
-    return f"\x1b[{colour}m{text}\x1b[0m" if wants_colour(sys.stdout) else text
-
-
-def _mark(exercise: Exercise, progress: Progress, unicode: bool) -> str:
-    if exercise.slug in progress.done:
-        return "✓" if unicode else "x"
-    return "~" if exercise.slug in progress.given_up else ""
-
-
-def _bar(done: int, total: int, unicode: bool) -> str:
-    full, empty = ("█", "░") if unicode else ("#", ".")
-    filled = 20 * done // max(1, total)
-    return f"{full * filled}{empty * (20 - filled)} {done} of {total} done"
-
-
 def _described(exercise: Exercise) -> dict[str, object]:
     return {"number": exercise.number, "slug": exercise.slug, "title": exercise.title, "minutes": exercise.minutes,
             "difficulty": exercise.difficulty, "stages": list(exercise.stages), "part": exercise.part,
             "replaces": exercise.replaces, "prerequisites": list(exercise.prerequisites)}
 
 
-def _short(path: Path) -> str:
-    """The path as one would type it in the clone."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
 def _print_json(value: dict[str, object] | Iterable[dict[str, object]]) -> None:
     json.dump(value, sys.stdout, ensure_ascii=False)
     sys.stdout.write("\n")
 
-
-__all__ = ["ROOT", "exercises_app", "watch_changes"]
