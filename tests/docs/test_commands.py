@@ -27,8 +27,8 @@ NEEDS_A_CLONE = [one for one in COMMANDS if one.startswith("git ") or "--repo" i
 OURS = [one for one in COMMANDS if one.startswith("jumpforward ") and one not in NEEDS_A_CLONE]
 LIGHT = [one for one in OURS if re.match(r"jumpforward (diff|history|museum|stages)\b", one)]
 NEEDS_A_MODEL = [one for one in OURS if re.match(r"jumpforward (run|step|compare|check|doctor)\b.* ", one)]
-TOLD = {"jumpforward check", "jumpforward doctor", "make demo", "make test", "make docs", "make docs-serve", "make setup-dev",
-        "python -m scripts.site.record", "python -m tests.museum 13"}
+TOLD = {"jumpforward check", "jumpforward doctor", "make demo", "make test", "make docs", "make docs-serve",
+        "make setup-dev", "python -m scripts.site.record", "python -m tests.museum 13"}
 """Named in a sentence; what they do is held by tests of their own, or needs minutes."""
 
 

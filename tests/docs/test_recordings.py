@@ -12,14 +12,18 @@ from jumpforward.stepper.recording import load
 from scripts.site import record
 from scripts.site.page import RECORDINGS
 
-_UNSTEADY = {"ms", "step", "seq"}
+_UNSTEADY = {"ms", "step", "seq", "events"}
 """Times; and numbers of turns and events, which idle turns during a compile move."""
+_OF_LIBRARIES = {"state", "map_state"}
+"""What libraries call their states: numbers that differ from process to process."""
 
 
 def steady(value: Any) -> Any:
     """A recording without what differs from run to run."""
     if isinstance(value, dict):
-        return {name: steady(one) for name, one in value.items() if name not in _UNSTEADY and name != "events"}
+        return {name: steady({key: two for key, two in one.items() if key not in _OF_LIBRARIES}
+                             if name in ("grammar", "state_before", "state_after") else one)
+                for name, one in value.items() if name not in _UNSTEADY}
     return [steady(one) for one in value] if isinstance(value, list) else value
 
 
