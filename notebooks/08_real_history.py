@@ -149,7 +149,7 @@ if clone is not None:
     callers = sum(clone.count(".try_jump_forward(", "935cda944b", ["python/sglang/srt/managers"]).values())
     print("callers of try_jump_forward in the scheduler's folder afterwards:", callers)
 else:
-    counts = "no clone: jumpforward history count jump_forward --at 935cda944b^ 935cda944b --repo FOLDER"
+    counts = "no clone: jumpforward history count jump_forward --at 935cda944b^ --at 935cda944b --repo FOLDER"
 counts
 
 # %% [markdown]

@@ -17,7 +17,7 @@ from history.timeline import cited_commits, timeline
 from scripts.make_notebooks import FOLDER, sources
 
 SOURCES = sources()
-PARTS = ("**Can you answer these? Then skip", "**Predict.**", "## The stepper", "## Break it", "## Measure it",
+PARTS = ("**Can you answer these?", "**Predict.**", "## The stepper", "## Break it", "## Measure it",
          "## Test yourself", "## How to say it in an interview", "## The commits")
 PATIENCE_S = 300  # for one cell; a busy machine must not decide a test
 
