@@ -213,8 +213,8 @@ StepperWidget(recording)
 # %% [markdown]
 # ## Break it
 #
-# In one batch some requests have a constraint and some have none. From 21 August to 1 September 2024 a new row of the
-# was all zero, and zero meant "forbidden". Museum row 25 puts that back, into a part and into a whole stage:
+# In one batch some requests have a constraint and some have none. From 21 August to 1 September 2024 a new row of
+# the mask was all zero, and zero meant "forbidden". Museum row 25 puts that back, into a part and into a whole stage:
 
 # %%
 from tests.museum.__main__ import main as museum
