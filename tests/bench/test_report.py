@@ -10,8 +10,19 @@ import pytest
 
 from benchmarks.ledger import EngineRow, Interval, Ledger, Measurement
 from benchmarks.plots import write_plots
-from benchmarks.report import counts_table, interval, label, peers_table, report, summary, table, times_table
+from benchmarks.report import (
+    counts_table,
+    engines_table,
+    interval,
+    label,
+    peers_table,
+    report,
+    summary,
+    table,
+    times_table,
+)
 from benchmarks.results import read_ledger, write_sums
+from benchmarks.session import Session
 from benchmarks.workloads import all_workloads
 from jumpforward.cli import main
 
@@ -184,11 +195,31 @@ def test_the_short_table_has_a_line_a_row(ledger: Ledger, tmp_path: Path, capsys
     assert len(lines) == 2 + len(ledger.measurements)
 
 
-def test_the_table_in_the_docs_is_that_of_the_ledger() -> None:
+def test_the_tables_in_the_docs_are_those_of_the_ledgers() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    shown = re.search(r"<!-- table: (\S+) -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
-    assert shown is not None
-    assert shown[2] == summary(read_ledger(ROOT / shown[1]))
+    shown = re.findall(r"<!-- (table|masks): (\S+) -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
+    assert [kind for kind, _, _ in shown] == ["table", "masks"]
+    for kind, path, text in shown:
+        ledger = read_ledger(ROOT / path)
+        assert text == (summary(ledger) if kind == "table" else engines_table(ledger))
+
+
+def test_the_commands_of_the_docs_run(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, in an empty folder; only the measuring itself is left out."""
+    def measured(self: Session, _cells: object) -> Ledger:
+        assert self.quick
+        assert (self.pairs, self.seconds) == (1, 120.0)
+        ledger.write(self.out)
+        return ledger
+
+    monkeypatch.setattr(Session, "run", measured)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    commands += re.findall(r"`(jumpforward bench (?:workloads|verify))`", page)
+    assert len(commands) == 4
+    for line in commands:
+        assert main([*line.split()[1:], *([str(tmp_path)] if line.endswith("verify") else [])]) == 0
 
 
 def test_the_ledgers_that_are_shipped_are_verified() -> None:
