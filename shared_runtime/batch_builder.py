@@ -39,6 +39,7 @@ class BatchBuilder:
     Attributes:
         estimator: how much memory to keep for what is still to be written.
         unsettled: rows whose slots are taken and not booked yet.
+        at_hand: whose row is being made; None between batches.
 
     Invariant it lives on: a request is admitted by the engine only if its prompt and `max_new_tokens` fit into the
     whole pool. So a request that is alone always fits, and there is always a way on.
@@ -54,6 +55,7 @@ class BatchBuilder:
         self._tracer = tracer
         self.estimator = NewTokenEstimator(config.new_token_ratio)
         self.unsettled: list[BatchRow] = []
+        self.at_hand: Request | None = None
 
     def next_batch(self) -> ScheduleBatch | None:
         """The batch of this turn, its slots taken; None when nothing can run."""
@@ -61,17 +63,24 @@ class BatchBuilder:
 
     def extend(self) -> ScheduleBatch | None:
         """A batch of waiting requests, in memory by now; None when none fits."""
+        rows = self._extend_rows()
+        self.at_hand = None
+        return ScheduleBatch(ForwardMode.EXTEND, rows) if rows else None
+
+    def _extend_rows(self) -> list[BatchRow]:
         rows: list[BatchRow] = []
         budget = self._config.chunked_prefill_size
         chunked = self._queues.chunked
         if chunked is not None:
+            self.at_hand = chunked
             row = self._row(chunked, budget)
             if row is None:
-                return None
+                return []
             rows.append(row)
             budget -= len(row.ids)
             self._place(row)
         for req in self._queues.waiting.in_order(self._memory.cache):
+            self.at_hand = req
             row = self._admit(req, budget, rows)
             if req.finish is not None:
                 continue  # by forced tokens
@@ -81,7 +90,7 @@ class BatchBuilder:
             budget -= len(row.ids)
             self._queues.waiting.remove(req)
             self._place(row)
-        return ScheduleBatch(ForwardMode.EXTEND, rows) if rows else None
+        return rows
 
     def _place(self, row: BatchRow) -> None:
         """Where the request of an EXTEND row is until the pass is done."""
@@ -145,11 +154,13 @@ class BatchBuilder:
         rows = []
         spare = self._memory.room - len(queues.running)
         for req in list(queues.running):
+            self.at_hand = req
             draft = self._propose(req)
             if req.finish is None:
                 row = self._fed(req, 1 + spare, draft)
                 spare -= len(row.ids) - 1
                 rows.append(row)
+        self.at_hand = None
         return ScheduleBatch(ForwardMode.DECODE, rows) if rows else None
 
     def decode_ahead(self, reqs: Sequence[Request], newest: Mapping[str, NewestToken]) -> ScheduleBatch:
@@ -204,6 +215,11 @@ class BatchBuilder:
         """The slots of `rows` are booked."""
         booked = {id(row) for row in rows}
         self.unsettled = [row for row in self.unsettled if id(row) not in booked]
+
+    def drop_at_hand(self) -> list[Request]:
+        """Making a row has failed: whose, if any. It may hold memory, and its grammar may have moved already."""
+        req, self.at_hand = self.at_hand, None
+        return [] if req is None else [req]
 
     def waste(self, req: Request) -> None:
         """The request leaves memory: what passes on their way compute for it counts no more."""

@@ -36,9 +36,10 @@ from shared_runtime.waiting_queue import WaitingQueue
 _COMPILE_NAP_S = 0.0005
 
 
-def failed_pass(error: BaseException) -> EngineStateError:
-    """What the requests of a pass end with that could not be carried out."""
-    return EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
+def failed_pass(error: BaseException) -> FinishReason:
+    """How the requests of a pass end that could not be carried out."""
+    failure = EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
+    return FinishReason("error", error=failure)
 
 
 class Scheduler:
@@ -101,8 +102,9 @@ class Scheduler:
         for row in self._builder.unsettled:
             if row.req.kv_len == row.start:
                 self.memory.pool.free(row.slots)
-            if row.req not in self._ended:
-                self._end(row.req, FinishReason("error", error=failed_pass(error)))
+        for req in [*(row.req for row in self._builder.unsettled), *self._builder.drop_at_hand()]:
+            if req not in self._ended:
+                self._end(req, failed_pass(error))
         self._builder.unsettled = []
 
     def _turn(self) -> StepRecord | None:

@@ -34,7 +34,6 @@ from shared_runtime.forward_batch import ForwardBatch, ForwardMode
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.model_runner import ModelRunner
 from shared_runtime.policy import OverlapScheme, StagePolicy
-from shared_runtime.request import FinishReason
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
 from shared_runtime.scheduler import Scheduler, failed_pass
 from shared_runtime.token_chooser import Support
@@ -231,16 +230,17 @@ class OverlapScheduler(Scheduler, Generic[T]):
 
         What a pass on its way still writes to stays its own until it is done.
         """
-        reason = FinishReason("error", error=failed_pass(error))
+        reason = failed_pass(error)
         launched = [row for flight in self._flights for row in flight.batch.rows]
         flying = {id(row) for row in launched}
         grounded = [row for row in self._builder.unsettled if id(row) not in flying]
         for row in grounded:
             self.memory.pool.free(row.slots)
         self._builder.unsettled = launched
-        for row in [*grounded, *(self._landing + launched if self._at_work else [])]:
-            if row.req.table_row is not None:
-                self._end(row.req, reason)
+        failed = [row.req for row in [*grounded, *(self._landing + launched if self._at_work else [])]]
+        for req in [*failed, *self._builder.drop_at_hand()]:
+            if req.table_row is not None:
+                self._end(req, reason)
         self._at_work, self._landing = False, []
         for flight in self._flights:
             if flight.wasted:

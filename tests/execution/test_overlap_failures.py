@@ -20,6 +20,8 @@ from shared_runtime.engine import Engine
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.event_loop import Permit
 from shared_runtime.forward_batch import ForwardBatch
+from shared_runtime.policy import Proposal, StageOptions
+from shared_runtime.request import Request
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from tests.conformance.harness import Ask
@@ -93,6 +95,45 @@ def test_a_stage_that_raises_leaves_an_engine_that_works(stage: int, method: str
     if method != "release":  # a release that fails has lost its request already
         assert results.keys() == set(names)
     setattr(engine.parts.policy, method, original)
+    _drained(engine)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("call", [1, 2, 3, 5])
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_turn_that_fails_over_forced_text_ends_its_request(overlap: bool, call: int, when: str,
+                                                             make_engine: EngineFactory) -> None:
+    """Its memory is taken and its grammar has moved, while its row is not there yet."""
+    options = StageOptions(backend_jump="force+draft")
+    engine = make_engine(**settings(5, overlap=overlap, kv_pool_tokens=64, options=options))
+    original, calls = engine.parts.policy.propose, 0
+
+    def propose(req: Request, room: int) -> Proposal:
+        nonlocal calls
+        calls += 1
+        if calls == call and when == "before":
+            raise KeyboardInterrupt
+        proposal = original(req, room)
+        if calls == call:
+            raise KeyboardInterrupt
+        return proposal
+
+    engine.parts.policy.propose = propose  # type: ignore[method-assign]
+    names = [engine.add_request(prompt, sampling=PARAMS, constraint=Constraint.regex("abcd, [0-9], efgh, [0-9]{20}"))[0]
+             for prompt in ("a", "b")]
+    results: dict[str, Result] = {}
+    failed = 0
+    while engine.has_work:
+        try:
+            engine.step()
+        except KeyboardInterrupt:
+            failed += 1
+        engine.check_integrity()
+        results |= {event.rid: event.result for event in engine.take_events() if event.result is not None}
+    assert failed == 1
+    assert results.keys() == set(names)
+    assert "error" in {result.finish_reason for result in results.values()}
+    engine.parts.policy.propose = original  # type: ignore[method-assign]
     _drained(engine)
 
 
