@@ -101,14 +101,14 @@ def test_what_cannot_be_measured_is_told_and_not_tried_again(tiny_model: Path, t
     def refuse(self: object, cell: Cell) -> None:
         raise UnsupportedConstraintError("no such thing here")
 
-    monkeypatch.setattr("benchmarks.measuring.Lab.measure", refuse)
     out = tmp_path / "ledger.json"
     wanted = cells()[:2]
-    ledger = session(tiny_model, out).run(wanted)
+    with monkeypatch.context() as patched:
+        patched.setattr("benchmarks.measuring.Lab.measure", refuse)
+        ledger = session(tiny_model, out).run(wanted)
     assert ledger.measurements == []
     assert [note for note in ledger.notes if note.startswith("left out: ")] == [
         f"left out: {one.key}: no such thing here" for one in wanted]
-    monkeypatch.undo()
     assert session(tiny_model, out).run(wanted).measurements == []
 
 
