@@ -9,14 +9,19 @@ import random
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.errors import EngineStateError
+from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.policy import NO_PROPOSAL, Proposal
 from shared_runtime.request import Request
 from shared_runtime.result import Result
+from shared_runtime.sampler import SampleOutput
 from shared_runtime.sampling_params import SamplingParams
+from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
+from shared_runtime.verification import verify
 from tests.conftest import EngineFactory
 
 PROMPTS = ("Once upon a time", "The list: one, two,", "世界")
@@ -76,6 +81,19 @@ def test_a_draft_never_changes_a_token(name: str, wrong: float, make_engine: Eng
         result.origins[-1] == "draft_accepted" for result in drafted)
     if wrong == 0.0:
         assert saved > 10
+
+
+@pytest.mark.parametrize(("own", "common", "tokens"), [((), (), (10, 11, 12, 13)), ((11,), (), (10, 11)),
+                                                       ((), (11,), (10, 11)), ((12,), (), (10, 11, 12))])
+def test_a_run_ends_with_a_stop_token_though_the_draft_goes_on_rightly(
+        own: tuple[int, ...], common: tuple[int, ...], tokens: tuple[int, ...]) -> None:
+    """What stands behind it is never shown to a grammar, which would refuse the stop token in front of it."""
+    req = Request("r", [5], "p", SamplingParams(stop_token_ids=own), seed=0)
+    row = BatchRow(req, start=0, ids=[5, 10, 11, 12], slots=torch.empty(0, dtype=torch.int64), draft=3, samples=True)
+    run, = verify(ScheduleBatch(ForwardMode.DECODE, [row]), SampleOutput([10, 11, 12, 13]), frozenset(common))
+    assert run.token_ids == tokens
+    assert run.matched == min(3, len(tokens))
+    assert run.spelled == tuple(token_id for token_id in tokens if token_id not in own)
 
 
 def test_drafts_hold_under_retraction_and_small_pools(make_engine: EngineFactory) -> None:
