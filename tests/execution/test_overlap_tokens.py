@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.engine import Engine
+from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageOptions
 from shared_runtime.result import Result
@@ -70,6 +72,24 @@ def test_every_conformance_case_gets_the_tokens_of_the_plain_loop(
         for overlap in (False, True))
     for ask, result, wanted in zip(asks, overlapped, plain, strict=True):
         assert told(result) == told(wanted), ask
+
+
+def test_a_draft_that_was_right_is_not_fed_again(make_engine: EngineFactory) -> None:
+    """Its keys and values are in memory: with overlap too, a pass feeds the newest token and the next draft."""
+    fed: dict[bool, list[list[int]]] = {False: [], True: []}
+    for overlap, lengths in fed.items():
+        engine = make_engine(**overlap_runs.settings(5, overlap=overlap, options=StageOptions(backend_jump="draft")))
+        forward = engine.parts.runner.forward
+
+        def noting(batch: ForwardBatch, forward: Callable[[ForwardBatch], Tensor] = forward,
+                   lengths: list[list[int]] = lengths) -> Tensor:
+            lengths.append(batch.extend_lens)
+            return forward(batch)
+
+        engine.parts.runner.forward = noting  # type: ignore[method-assign]  # the same, and written down
+        result = engine.generate_one("x", constraint=Constraint.regex("(12345678, ){3}[0-9]"))
+        assert result.counts["accepted"] > 10
+    assert fed[True] == fed[False]
 
 
 # random traffic
