@@ -18,6 +18,17 @@ END = "\U0004fffe"
 outlines-core 0.2.14 loses texts without it: `[0-9]+(\\.[0-9]+)?` never gives 1.5, `abc|abcd` never abcd. With it no
 text is the beginning of another, so nothing can be cut."""
 
+START = "\U0004fffd"
+"""Stands in front of every text, as a token of its own that each guide takes first.
+
+outlines-core builds the automaton of a *search*, too, and never uses it: for `[A-Z].{0,20}`, where a match may begin at
+every character, that one has 2^20 states. What begins with a character that comes nowhere else begins only once."""
+
+
+def bracketed(regex: str) -> str:
+    """A regex in normal form between `START` and `END`: what the library is given."""
+    return f"{START}({regex}){END}"
+
 
 class Guide(Protocol):
     """A position in an index."""
@@ -36,22 +47,27 @@ class Guide(Protocol):
 
 
 def make_guide(index: object) -> Guide:
-    """A position at the start of an index."""
+    """A position at the start of an index, behind `START`."""
     import outlines_core
 
-    return cast(Guide, outlines_core.Guide(index))
+    guide = outlines_core.Guide(index)
+    start, = guide.get_tokens()
+    guide.advance(start, return_tokens=False)
+    return cast(Guide, guide)
 
 
 def spelled_ids(vocabulary: Vocabulary, needed: NDArray[np.bool_] | None = None) -> dict[bytes, list[int]]:
-    """What the library's vocabulary is made of: per text the ids that spell it, `END` under the first id that is free.
+    """What the library's vocabulary is made of: per text the ids that spell it, `END` under the first id that is free,
+    `START` under the third: the one between them is the library's own end token.
 
     Args:
-        vocabulary: the model's. Tokens that could begin `END` are left out: only its own token may lead into it.
+        vocabulary: the model's. Tokens that could begin `START` or `END`, which begin with the same byte, are left out:
+            only their own may lead into them.
         needed: [width] bool, leave out the others; None: all.
     """
     hidden = vocabulary.control_ids | vocabulary.stop_ids
     ids = range(len(vocabulary)) if needed is None else np.flatnonzero(needed).tolist()
-    spelled: dict[bytes, list[int]] = {END.encode(): [vocabulary.width]}
+    spelled = {END.encode(): [vocabulary.width], START.encode(): [vocabulary.width + 2]}
     for token_id in ids:
         text = vocabulary.token_bytes[token_id]
         if text and token_id not in hidden and END.encode()[0] not in text:
@@ -67,7 +83,7 @@ def make_vocabulary(vocabulary: Vocabulary, needed: NDArray[np.bool_] | None = N
 
 
 def make_index(regex: str, vocabulary: object) -> object:
-    """The index of a regex in normal form, with `END` behind it. Cannot be stopped, and holds no GIL.
+    """The index of a regex in normal form, `bracketed`. Cannot be stopped, and holds no GIL.
 
     Raises:
         ConstraintError: the library refuses it.
@@ -75,7 +91,7 @@ def make_index(regex: str, vocabulary: object) -> object:
     import outlines_core
 
     try:
-        return outlines_core.Index(f"({regex}){END}", vocabulary)
+        return outlines_core.Index(bracketed(regex), vocabulary)
     except ValueError as error:
         raise ConstraintError(f"outlines-core refuses the pattern: {error}", where="constraint") from None
 

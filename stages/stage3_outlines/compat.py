@@ -62,6 +62,7 @@ class Guide:
 
     def __init__(self, index: object) -> None:
         self._guide = importlib.import_module("outlines_core").Guide(index)
+        self.take(*self._guide.get_tokens())  # the one token that begins every text, START
 
     @property
     def state(self) -> int:

@@ -22,7 +22,7 @@ from shared_runtime.constrain.factoring import factored
 from shared_runtime.constrain.index_plan import IndexPlanner
 from shared_runtime.constrain.regex_dialect import escape_choice, normalise
 from shared_runtime.constrain.regex_index import END as END
-from shared_runtime.constrain.regex_index import spelled_ids
+from shared_runtime.constrain.regex_index import bracketed, spelled_ids
 from shared_runtime.constrain.regex_tree import Node, render
 from shared_runtime.constrain.spellable import Speller
 from shared_runtime.constraint import Constraint
@@ -51,7 +51,7 @@ class CompiledRegex:
 class FSMCache:
     """Compiles, once a constraint, and remembers refusals. `cache` has the figures, `process` does the builds.
 
-    END gets the id behind the model's last one, and the library's own end token the one behind that.
+    END gets the id behind the model's last one, the library's own end token the one behind that, START the third.
     """
 
     def __init__(self, context: StageContext) -> None:
@@ -91,7 +91,7 @@ class FSMCache:
 
     def _index(self, regex: str, needed: NDArray[np.bool_] | None, timeout: float) -> bytes:
         ids = None if needed is None else spelled_ids(self._tokens, needed)
-        what, value = self.process.run("index", (f"({regex}){END}", self._tokens.width + 1, ids), timeout)
+        what, value = self.process.run("index", (bracketed(regex), self._tokens.width + 1, ids), timeout)
         if what == "index":
             return cast(bytes, value)
         if what == "refused":
