@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -137,7 +137,16 @@ def test_a_turn_that_fails_over_forced_text_ends_its_request(overlap: bool, call
     _drained(engine)
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """A process that was started in the background may have been told to ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @each_scheme
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_while_waiting_does_not_wait(stage: int, make_engine: EngineFactory) -> None:
     """The pass cannot be stopped; its slots stay its own until it is done, and nobody else gets them."""
     engine = make_engine(**settings(stage, kv_pool_tokens=64))
