@@ -38,9 +38,9 @@ def main() -> int:
         print("gpu_check: no CUDA device; nothing to check (--device cpu runs it on the CPU)")
         return 0
 
+    from benchmarks.ledger import Ledger
     from scripts.gpu.bench import Bench
     from scripts.gpu.checks import run_checks
-    from benchmarks.ledger import Ledger
     from scripts.gpu.made_up_model import make_model
     from scripts.gpu.measures import run_measurements
 
