@@ -12,7 +12,7 @@ export PYTHON VENV
 
 bin := $(VENV)/bin
 # One process, one thread: the test processes share the cores.
-pytest := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(bin)/python -m pytest -n $(WORKERS)
+pytest := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(bin)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick lint check doctor docs docs-serve docs-data notebooks lab setup setup-dev clean

@@ -24,7 +24,8 @@ from shared_runtime.quality import Likelihood, Spelling, log_likelihood, spellin
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+# One process runs them all, one after the other: they share their results, and the first waits for many passes.
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.timeout(1500), pytest.mark.xdist_group("trial")]
 
 TRIAL: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "benchmarks" / "workloads" / "jump_trials.json").read_text(encoding="utf-8"))
