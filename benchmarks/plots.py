@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from benchmarks.ledger import Ledger
 from benchmarks.report import label
-from shared_runtime.errors import ConfigError
+from jumpforward.drawing import altair_for, save_chart
 
 # Told apart by colour-blind readers (viridis).
 _COLOURS = ("#440154", "#21918c", "#c9a400")
@@ -21,18 +19,8 @@ def write_plots(ledger: Ledger, folder: Path) -> list[Path]:
     Raises:
         ConfigError: altair is missing, or the folder cannot be written.
     """
-    try:
-        import altair
-        import vl_convert  # noqa: F401  # altair needs it to make SVG, and says so only then
-    except ImportError as error:
-        raise ConfigError(f"drawing needs altair and vl-convert-python: {error}", where="bench report",
-                          fix="pip install -e '.[bench]'") from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        drawn = [_passes(altair, ledger, folder), _over_free(altair, ledger, folder), _engines(altair, ledger, folder)]
-    except OSError as error:
-        raise ConfigError(f"cannot write there: {error.strerror}", where=str(folder),
-                          fix="name another folder with --out") from error
+    altair = altair_for("bench report", folder)
+    drawn = [_passes(altair, ledger, folder), _over_free(altair, ledger, folder), _engines(altair, ledger, folder)]
     return [one for one in drawn if one is not None]
 
 
@@ -79,12 +67,4 @@ def _engines(alt: Any, ledger: Ledger, folder: Path) -> Path | None:
 
 
 def _save(chart: Any, path: Path, text: str, values: list[dict[str, Any]]) -> Path | None:
-    if not values:
-        return None
-    chart.save(path, format="svg")
-    svg = path.read_text(encoding="utf-8")
-    titled = re.sub(r"<svg([^>]*)>", lambda found: f'<svg role="img"{found[1]}><title>{escape(text)}</title>', svg,
-                    count=1)
-    path.write_text(titled, encoding="utf-8")
-    path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
-    return path
+    return save_chart(chart, path, text) if values else None

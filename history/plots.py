@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
-from history.errors import HistoryError
 from history.figures import churn, commits_by_month, folder_over_time
 from history.timeline import timeline
+from jumpforward.drawing import altair_for, save_chart
 
 if TYPE_CHECKING:
     from history.clone import Clone
@@ -22,22 +21,12 @@ def write_plots(folder: Path, clone: Clone | None) -> list[Path]:
     """Draw what can be drawn: two pictures need only the timeline, the folder's size over time needs a clone.
 
     Raises:
-        HistoryError: altair is missing, or the folder cannot be written.
+        ConfigError: altair is missing, or the folder cannot be written.
     """
-    try:
-        import altair
-        import vl_convert  # noqa: F401  # altair needs it to make SVG, and says so only then
-    except ImportError as error:
-        raise HistoryError(f"drawing needs altair and vl-convert-python: {error}", where="history plot",
-                           fix="pip install -e '.[bench]'") from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [_by_month(altair, folder), _churn(altair, folder)]
-        if clone is not None:
-            written.append(_folder(altair, folder, clone))
-    except OSError as error:
-        raise HistoryError(f"cannot write there: {error.strerror}", where=str(folder),
-                           fix="name another folder with --out") from error
+    altair = altair_for("history plot", folder)
+    written = [_by_month(altair, folder), _churn(altair, folder)]
+    if clone is not None:
+        written.append(_folder(altair, folder, clone))
     return written
 
 
@@ -48,8 +37,8 @@ def _by_month(alt: Any, folder: Path) -> Path:
         color=alt.Color("stage:O", title="stage of the mechanism", scale=_stages(alt)), order="stage:O")
     text = "Commits per month, by the stage whose mechanism they belong to: " + "; ".join(
         f"{one['month']} stage {one['stage']}: {one['commits']}" for one in values)
-    return _save(chart.properties(title="Commits per month, by stage", width=640, height=240),
-                 folder / "commits_by_month.svg", text)
+    return save_chart(chart.properties(title="Commits per month, by stage", width=640, height=240),
+                      folder / "commits_by_month.svg", text)
 
 
 def _churn(alt: Any, folder: Path) -> Path:
@@ -62,8 +51,8 @@ def _churn(alt: Any, folder: Path) -> Path:
         row=alt.Row("stage:O", title="stage"))
     text = "Lines added and deleted by the timeline's commits, without the first one: " + "; ".join(
         f"stage {one.stage} {one.kind}: +{one.insertions} -{one.deletions}" for one in churn(timeline()))
-    return _save(chart.properties(title="Additions against deletions", width=560), folder / "additions_deletions.svg",
-                 text)
+    return save_chart(chart.properties(title="Additions against deletions", width=560),
+                      folder / "additions_deletions.svg", text)
 
 
 def _folder(alt: Any, folder: Path, clone: Clone) -> Path:
@@ -73,19 +62,9 @@ def _folder(alt: Any, folder: Path, clone: Clone) -> Path:
         x=alt.X("month:O", title="month"), y=alt.Y("lines:Q", title="lines in constrained/"))
     text = "Lines in the constrained folder at the end of each month in which it changed: " + "; ".join(
         f"{one.month}: {one.lines} lines in {one.files} files" for one in sizes)
-    return _save(chart.properties(title="The constrained folder over time", width=640, height=240),
-                 folder / "constrained_lines.svg", text)
+    return save_chart(chart.properties(title="The constrained folder over time", width=640, height=240),
+                      folder / "constrained_lines.svg", text)
 
 
 def _stages(alt: Any) -> Any:
     return alt.Scale(domain=[1, 2, 3, 4, 5], range=list(_STAGE_COLOURS))
-
-
-def _save(chart: Any, path: Path, text: str) -> Path:
-    chart.save(path, format="svg")
-    svg = path.read_text(encoding="utf-8")
-    start = svg.index(">", svg.index("<svg")) + 1
-    head = svg[:start].replace("<svg", '<svg role="img"', 1)
-    path.write_text(f"{head}<title>{escape(text)}</title>{svg[start:]}", encoding="utf-8")
-    path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
-    return path
