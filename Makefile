@@ -44,8 +44,8 @@ doctor: $(VENV)/.installed-base ## say what this machine has, and how to mend wh
 	@$(bin)/jumpforward doctor
 
 docs-data: $(VENV)/.installed-base ## write the pages that are made from data
-	@$(bin)/python scripts/make_tested.py
-	@$(bin)/python scripts/make_matrix.py
+	@$(bin)/python -m scripts.make_tested
+	@$(bin)/python -m scripts.make_matrix
 
 docs: $(VENV)/.installed-dev ## build the documentation site into site/
 	@echo "docs: pages from code and data, then the site; anything that does not fit fails the build"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from jumpforward.stages_command import FEATURES, cells
+from scripts.generated_page import write_or_check
 from shared_runtime.policy import StageSpec
 from stages import all_stages
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEAD = """# What each stage could do
 
 This page is made from the stages' `Capabilities` by `make docs-data`; `jumpforward stages` prints the same matrix. The
@@ -33,15 +32,7 @@ def page(specs: Sequence[StageSpec]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    target, text = DOCS / "stages.md", page(all_stages())
-    if arguments == ["--check"]:
-        if target.is_file() and target.read_text(encoding="utf-8") == text:
-            return 0
-        print("error: docs/stages.md is not what the stages say (make docs-data writes it)", file=sys.stderr)
-        return 1
-    target.write_text(text, encoding="utf-8")
-    print(f"wrote {target.relative_to(DOCS.parent)}")
-    return 0
+    return write_or_check("stages.md", page(all_stages()), "the stages say", arguments)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from scripts.generated_page import DOCS, write_or_check
+
 HEAD = """# What was run
 
 This page is made from `tested.json` by `make docs-data`. A command stands in a row only when it really ran on that
@@ -43,15 +44,7 @@ def page(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    target, text = DOCS / "tested.md", page(read_rows())
-    if arguments == ["--check"]:
-        if target.is_file() and target.read_text(encoding="utf-8") == text:
-            return 0
-        print("error: docs/tested.md is not what docs/tested.json gives (make docs-data writes it)", file=sys.stderr)
-        return 1
-    target.write_text(text, encoding="utf-8")
-    print(f"wrote {target.relative_to(DOCS.parent)}")
-    return 0
+    return write_or_check("tested.md", page(read_rows()), "docs/tested.json gives", arguments)
 
 
 if __name__ == "__main__":
