@@ -171,7 +171,7 @@ class StepTracer:
     def emitted(self, req: Request, token_ids: Sequence[int]) -> None:
         """Show the tokens with their origins, and the grammar's state behind them."""
         origins = req.origins[len(req.origins) - len(token_ids):]
-        shown = [TokenRecord(token_id, self._text(token_id), origin)
+        shown = [TokenRecord(token_id, self._vocabulary.shown(token_id), origin)
                  for token_id, origin in zip(token_ids, origins, strict=True)]
         if req.rid in self._page.by_rid:
             record = self._page.by_rid[req.rid]
@@ -183,7 +183,8 @@ class StepTracer:
     def verified(self, req: Request, draft: Sequence[int], accepted: int) -> None:
         """Show the draft, and count it."""
         self._page.by_rid[req.rid].draft = [
-            TokenRecord(token_id, self._text(token_id), "draft_accepted" if index < accepted else "draft_rejected")
+            TokenRecord(token_id, self._vocabulary.shown(token_id),
+                        "draft_accepted" if index < accepted else "draft_rejected")
             for index, token_id in enumerate(draft)]
         self._page.record.spec.drafted += len(draft)
         self._page.record.spec.accepted += accepted
@@ -225,16 +226,8 @@ class StepTracer:
 
     def _top(self, probs: Tensor) -> list[Candidate]:
         values, ids = probs.topk(min(TOP_CANDIDATES, probs.numel()))
-        return [Candidate(token_id, self._text(token_id), _short(prob))
+        return [Candidate(token_id, self._vocabulary.shown(token_id), _short(prob))
                 for prob, token_id in zip(values.tolist(), ids.tolist(), strict=True) if prob > 0]
-
-    def _text(self, token_id: int) -> str:
-        """A token as text: half characters as escapes, so that no two tokens look the same for that reason."""
-        if token_id >= len(self._vocabulary):
-            return f"<pad {token_id}>"
-        if token_id in self._vocabulary.control_ids:
-            return f"<control {token_id}>"
-        return self._vocabulary.token_bytes[token_id].decode("utf-8", "backslashreplace")
 
 
 def _short(prob: float) -> float:

@@ -52,6 +52,14 @@ class Vocabulary:
         """Byte values that occur in at least one token. A text with any other byte cannot be generated."""
         return frozenset(b for spelled in self.token_bytes for b in set(spelled))
 
+    def shown(self, token_id: int) -> str:
+        """A token as text: half characters as escapes, so that no two tokens look the same for that reason."""
+        if token_id >= len(self):
+            return f"<pad {token_id}>"
+        if token_id in self.control_ids:
+            return f"<control {token_id}>"
+        return self.token_bytes[token_id].decode("utf-8", "backslashreplace")
+
     def decode(self, token_ids: list[int]) -> bytes:
         """The bytes that a sequence of ids spells; control tokens spell nothing.
 

@@ -148,7 +148,7 @@ class FrameMaker:
 
     def _show_pass(self, frame: Frame, own: RequestRecord) -> None:
         frame.fed, frame.prefix_hit, frame.kv_len = len(own.fed), own.prefix_hit, own.kv_len
-        frame.fed_text = self._text(own.fed[-1]) if own.fed else ""
+        frame.fed_text = self._vocabulary.shown(own.fed[-1]) if own.fed else ""
         frame.finish = own.finish
         frame.grammar = own.state_after or own.state_before
         frame.draft = [Token(one.id, one.text, one.origin) for one in own.draft]
@@ -171,7 +171,8 @@ class FrameMaker:
             origins = origins_after(self._vocabulary, note, came, "jumped")
         else:  # a trace that begins in the middle of a request
             origins = ["jumped"] * len(note.new_ids)
-        self._answer = [Token(one, self._text(one), how) for one, how in zip(note.new_ids, origins, strict=True)]
+        self._answer = [Token(one, self._vocabulary.shown(one), how)
+                        for one, how in zip(note.new_ids, origins, strict=True)]
         return Rewrite(note.text, old, list(self._answer), note.common_prefix)
 
     def _show_loop(self, frame: Frame, record: StepRecord) -> None:
@@ -188,7 +189,7 @@ class FrameMaker:
     def _tree(self, tree: dict[str, object] | None) -> list[TreeNode]:
         nodes = [] if tree is None else tree["nodes"]
         assert isinstance(nodes, list)
-        return [TreeNode("".join(map(self._text, node["ids"])), len(node["slots"]), node["lock_count"] > 0,
+        return [TreeNode("".join(map(self._vocabulary.shown, node["ids"])), len(node["slots"]), node["lock_count"] > 0,
                          node["children"]) for node in nodes]
 
     def _state(self) -> int | None:
@@ -196,11 +197,6 @@ class FrameMaker:
             return None
         spelled = b"".join(self._vocabulary.token_bytes[token.id] for token in self._answer)
         return self._automaton.walk(spelled.decode("utf-8", "ignore"))
-
-    def _text(self, token_id: int) -> str:
-        if token_id in self._vocabulary.control_ids or token_id >= len(self._vocabulary):
-            return f"<control {token_id}>"
-        return self._vocabulary.token_bytes[token_id].decode("utf-8", "backslashreplace")
 
 
 def _common(old: Sequence[Token], new: Sequence[Token]) -> int:

@@ -218,7 +218,7 @@ class TextChecker:
         return f"the grammar allows {', '.join([*ending, *shown])}{more}"
 
     def _shown(self, ids: Sequence[int]) -> str:
-        pieces = [self._vocabulary.token_bytes[i].decode("utf-8", "backslashreplace") for i in ids[:12]]
+        pieces = [self._vocabulary.shown(i) for i in ids[:12]]
         return repr("|".join(pieces) + ("|..." if len(ids) > 12 else ""))
 
 
