@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from jumpforward.compare_view import comparison_view
 from jumpforward.console import ProgressLine, page_width, print_rich, speaks_unicode
-from jumpforward.decoding_options import DecodingOptions, GrammarOptions
+from jumpforward.decoding_request import DecodingRequest
 from jumpforward.default_request import PROMPT, REGEX
 from jumpforward.exit_codes import OK
-from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.options import Prompt
 from jumpforward.result_json import JsonObject, request_json
 from jumpforward.validity import is_valid
 from shared_runtime.constraint import Constraint
@@ -55,18 +55,12 @@ class Row:
     error: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompareRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest(DecodingRequest):
     """Everything `compare` was asked for; without a prompt it is the default request."""
 
     prompt: str | None
     as_json: bool
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    how: PromptOptions = field(default_factory=PromptOptions)
-    grammar: GrammarOptions = field(default_factory=GrammarOptions)
-    decoding: DecodingOptions = field(default_factory=DecodingOptions)
 
 
 def compare(request: CompareRequest) -> int:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from jumpforward.answer_stream import AnswerStream
 from jumpforward.console import ProgressLine, legend, wants_colour
-from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
+from jumpforward.decoding_request import StageRequest
 from jumpforward.exit_codes import INTERRUPTED, OK
 from jumpforward.interrupt import Interrupt
-from jumpforward.options import ConstraintOptions, EngineOptions, Prompt, PromptOptions, SamplingOptions
+from jumpforward.options import Prompt
 from jumpforward.rank_options import RankOptions
 from jumpforward.ranks import follow, note_on_ranks, parallel_engine, place_of, start_ranks
 from jumpforward.result_json import answer_json, request_json
@@ -32,21 +32,13 @@ if TYPE_CHECKING:
     from shared_runtime.result import Result
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest(StageRequest):
     """Everything `run` was asked for."""
 
     prompt: str
-    stage: str
     as_json: bool
     trace: Path | None
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    how: PromptOptions = field(default_factory=PromptOptions)
-    grammar: GrammarOptions = field(default_factory=GrammarOptions)
-    decoding: DecodingOptions = field(default_factory=DecodingOptions)
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     ranks: RankOptions = field(default_factory=RankOptions)
     words: Sequence[str] = ()
 
@@ -62,10 +54,7 @@ def run(request: RunRequest) -> int:
     starts_others = place is None and (request.ranks.tp or 1) > 1
     if not starts_others and (place is None or place.rank == 0):
         progress(f"loading {request.engine.model}", 0, 0)
-    config = request.engine.config(request.stage, request.trace, backend=request.grammar.backend,
-                                   options=request.execution.complete(
-                                       request.decoding.complete(request.grammar.stage_options())),
-                                   overlap=request.execution.overlaps)
+    config = request.config(request.trace)
     if request.ranks.token_sync is False:
         config = replace(config, sync_token_ids=False)
     try:

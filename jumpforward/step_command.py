@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from jumpforward.console import ProgressLine, print_rich
-from jumpforward.decoding_options import DecodingOptions, ExecutionOptions, GrammarOptions
+from jumpforward.decoding_request import StageRequest
 from jumpforward.default_request import PROMPT, REGEX
 from jumpforward.exit_codes import OK
-from jumpforward.options import ConstraintOptions, EngineOptions, PromptOptions, SamplingOptions
 from jumpforward.stepper.recording import Recording, load, record
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class StepRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRequest(StageRequest):
     """Everything `step` was asked for; `what` is a prompt or a file that `--save` wrote."""
 
     what: str | None
-    stage: str
     save: Path | None
     plain: bool
     pipeline: bool = False
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    constraint: ConstraintOptions = field(default_factory=ConstraintOptions)
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    how: PromptOptions = field(default_factory=PromptOptions)
-    grammar: GrammarOptions = field(default_factory=GrammarOptions)
-    decoding: DecodingOptions = field(default_factory=DecodingOptions)
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 def step(request: StepRequest) -> int:
@@ -54,22 +45,28 @@ def step(request: StepRequest) -> int:
 
 
 def _recording(request: StepRequest) -> Recording:
-    if request.what is not None and request.what.endswith(".json"):
+    if request.what is not None and _names_a_file(request.what):
         return load(Path(request.what))
     constraint = request.constraint.constraint()
     prompt = request.how.prompt(request.what if request.what is not None else PROMPT)
     if request.what is None and constraint is None:
         constraint = Constraint.regex(REGEX)
-    options = request.execution.complete(request.decoding.complete(request.grammar.stage_options()))
-    config = request.engine.config(request.stage, backend=request.grammar.backend, options=options,
-                                   overlap=request.execution.overlaps)
+    sampling = request.sampling.params()
+    if sampling.n != 1:
+        raise ConfigError("step follows one answer", where="--n", fix="leave it out")
+    config = request.config()
     progress = ProgressLine()
     progress(f"loading {request.engine.model}", 0, 0)
     try:
         return record(config, prompt.text, messages=prompt.messages, constraint=constraint,
-                      sampling=request.sampling.params(), progress=progress)
+                      sampling=sampling, progress=progress)
     finally:
         progress.clear()
+
+
+def _names_a_file(what: str) -> bool:
+    """A prompt may end in `.json`, too: then it has more than one word, or there is no such file."""
+    return what.endswith(".json") and (len(what.split()) == 1 or Path(what).is_file())
 
 
 def _show_pipeline(request: StepRequest) -> int:

@@ -133,3 +133,14 @@ def test_the_command_saves_and_prints(tiny_model: Path, tmp_path: Path, capsys: 
     assert main(["step", str(tmp_path / "nosuch.json")]) == 2
     assert main([*words[:-1], str(tmp_path / "no" / "folder.json")]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_prompt_may_speak_of_a_json_file(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["step", "--model", str(tiny_model), "--regex", "(yes|no)", "Write me a cat.json"]
+    assert main(words) == 0
+    assert "The grammar allows" in capsys.readouterr().out
+
+
+def test_step_follows_one_answer_and_says_so(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["step", "--model", str(tiny_model), "--n", "2", "Hello"]) == 2
+    assert "--n" in capsys.readouterr().err
