@@ -146,7 +146,7 @@ _HERE: dict[int, dict[str, str]] = {
         "overlap": "Stage 5 delays sampling: the forward runs while the last results are taken in, then the mask is "
                    "filled, then it samples.",
         "gate": "Here the loop does not run ahead; one function decides it for every loop.",
-        "mask": "Stage 5 fills one mask for the batch by the library's own batch call, and nothing jumps.",
+        "mask": "Stage 5 fills one mask for the batch by the library's own batch call; the scheduler never jumps.",
         "extend": "Stage 5's grammar manager compiled the grammar while other requests ran."},
 }
 

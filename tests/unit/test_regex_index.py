@@ -21,7 +21,7 @@ def _spelled(pattern: str, text: str) -> bool:
 
 
 def test_a_match_that_could_begin_anywhere_costs_no_more_than_one_that_cannot() -> None:
-    """The library also builds the automaton of a search: without `START` this index has 2^30 states."""
+    """The library also builds the automaton of a search: without `START` this build does not come to an end."""
     import outlines_core
 
     index = make_index("[A-Z][ -~]{0,30}", make_vocabulary(VOCABULARY))
