@@ -332,3 +332,10 @@ def test_licence_and_attribution_are_whole() -> None:
                          ids=lambda file: file.stem)
 def test_the_schemas_are_schemas(file: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(file.name.removesuffix(".schema.json"))))
+
+
+def test_the_readme_tells_what_each_folder_holds() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {name.split("/")[0] for name in tracked.splitlines() if "/" in name and not name.startswith(".")}
+    layout = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Layout")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)/` \|", layout, re.MULTILINE)) == folders
