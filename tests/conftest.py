@@ -11,6 +11,7 @@ import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.pop("COLUMNS", None)  # the width of whose terminal runs the tests must not decide them
 
 import hypothesis
 import torch

@@ -41,7 +41,7 @@ def test_a_row_as_json_is_the_one_of_the_list(capsys: Capture) -> None:
 
 def test_the_list_for_people_has_a_line_a_row_with_its_commit(
         capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback: (200, 24))
+    monkeypatch.setenv("COLUMNS", "200")
     code, out, _ = printed(capsys, "list")
     assert code == 0
     for row in all_rows():
