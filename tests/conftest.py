@@ -72,6 +72,17 @@ def tiny_model(embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
     return tiny_folder(folder, tokenizer_from=embedded_folder)
 
 
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built documentation site. A build takes half a minute: what uses it is marked `xdist_group("site")`."""
+    from scripts.site.build import build
+
+    folder = tmp_path_factory.mktemp("site")
+    done = build(folder / "source", folder / "site")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
 @pytest.fixture
 def make_engine(tiny_model: Path) -> Iterator[EngineFactory]:
     """Make engines on the tiny model; after the test the books of each must balance, with nothing left over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -44,7 +44,8 @@ def fetch_package(package: str, version: str, into: Path, *, by_hand: Path) -> N
 
 
 def _command(wanted: str, into: Path, by_hand: Path) -> list[str]:
-    if importlib.util.find_spec("pip") is not None:
+    # Not find_spec: asking the import system for pip makes setuptools' hook warn wherever distutils is loaded.
+    if next(iter(importlib.metadata.distributions(name="pip")), None) is not None:
         return [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
                 "--no-deps", "--only-binary", ":all:", "--dest", str(into), wanted]
     uv = shutil.which("uv")

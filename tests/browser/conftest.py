@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window. Without one the test is skipped; in continuous integration that is a failure."""
+    """Chromium without a window. Without one the test is skipped; in continuous integration that is a failure.
+
+    No longer than a module: while playwright is open its event loop counts as running in this thread, and any other
+    test that calls `asyncio.run` would fail.
+    """
     path = os.environ.get("CHROMIUM") or next((found for name in NAMES if (found := shutil.which(name))), None)
     try:
         from playwright.sync_api import sync_playwright

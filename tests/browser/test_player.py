@@ -18,7 +18,7 @@ from shared_runtime.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("site")]
 PLAYER = Path(recording_module.__file__).with_name("player")
 
 

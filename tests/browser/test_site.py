@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scripts.site.build import build
-
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("site")]
 TEMPLATES = ["", "stages/5/", "loop/", "history/", "museum/", "guides/stages/", "guides/regex/", "deviations/",
              "api/", "glossary/", "troubleshooting/"]
 MOST_BYTES = 1_500_000
 PHONE = {"width": 360, "height": 740}
 
 
-@pytest.fixture(scope="session")
-def address(serve: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(folder / "source", folder / "site")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return serve(folder / "site") + "/"
+@pytest.fixture(scope="module")
+def address(serve: Callable[[Path], str], site: Path) -> str:
+    return serve(site) + "/"
 
 
 def opened(page: Page, address: str, path: str) -> Page:

@@ -10,6 +10,7 @@ import pytest
 
 from scripts.site.build import build
 
+pytestmark = pytest.mark.xdist_group("site")
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 

