@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.ledger import EngineRow, percentiles
 from benchmarks.workloads import SchemaCase
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits
@@ -122,7 +122,7 @@ def _library(name: str, context: StageContext) -> MakeWalker:
 
 
 def _own_fsm(context: StageContext) -> MakeWalker:
-    from shared_runtime.constrain.regex_index import schema_regex
+    from shared_runtime.constrain.libraries.regex_index import schema_regex
     from stages.stage1_copied_fsm.fsm import RegexFSM, build_fsm
     from stages.stage1_copied_fsm.regex import make_byte_automaton
     from stages.stage1_copied_fsm.tokenizer import ReducedVocabulary

@@ -259,7 +259,7 @@ def _outlines(model: Any, tokenizer: Any) -> Callable[[Constraint], Callable[[],
 
 
 def _pattern(constraint: Constraint) -> str:
-    from shared_runtime.constrain.regex_dialect import escape_choice
+    from shared_runtime.constrain.regex.regex_dialect import escape_choice
 
     return escape_choice(constraint.choices) if constraint.kind == "choice" else constraint.source
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jumpforward.console import ProgressLine, TextWriter
 
 if TYPE_CHECKING:
-    from shared_runtime.constrain.reasoning import ReasoningPart
+    from shared_runtime.constrain.using.reasoning import ReasoningPart
     from shared_runtime.result import StreamEvent
 
 

@@ -72,7 +72,7 @@ def _names_a_file(what: str) -> bool:
 def _show_pipeline(request: StepRequest) -> int:
     from jumpforward.pipeline_view import pipeline_view
     from jumpforward.stepper.pipeline import pipeline_of
-    from shared_runtime.constrain.regex_dialect import escape_choice
+    from shared_runtime.constrain.regex.regex_dialect import escape_choice
     from shared_runtime.model.locate import locate_model
     from shared_runtime.tokenizer import Tokenizer
 

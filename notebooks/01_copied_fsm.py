@@ -104,7 +104,7 @@ pipeline_of("(Paris|Rome) is( the capital)?", vocabulary)
 # </details>
 
 # %%
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage1_copied_fsm.fsm import build_fsm
 from stages.stage1_copied_fsm.regex import make_byte_automaton

@@ -67,7 +67,7 @@ sampling = SamplingParams(max_new_tokens=40)
 # map is over bytes, and it needs no vocabulary.
 
 # %%
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage1_copied_fsm.regex import make_byte_automaton
 from stages.stage2_jump_forward.jump_forward import JumpForwardMap

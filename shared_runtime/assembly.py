@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from shared_runtime.config import EngineConfig
-from shared_runtime.constrain.reasoning import ReasoningPart
+from shared_runtime.constrain.using.reasoning import ReasoningPart
 from shared_runtime.errors import ConfigError
 from shared_runtime.execution.agreed_policy import AgreedPolicy
 from shared_runtime.execution.decode_buckets import GatheredAttention, StaticAttention

@@ -22,7 +22,7 @@ class JumpforwardError(Exception):
 
     Attributes:
         blame: of an error that ended a compile: would the same constraint fail again? Caches ask; the rule is in
-            `shared_runtime/constrain/failures.py`.
+            `shared_runtime/constrain/compiling/failures.py`.
     """
 
     blame: Blame = "grammar"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from shared_runtime.config import EngineConfig
-from shared_runtime.constrain.reasoning import think_end_id
+from shared_runtime.constrain.using.reasoning import think_end_id
 from shared_runtime.constraint import Constraint
 from shared_runtime.detokenizer import IncrementalDetokenizer
 from shared_runtime.errors import RequestError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared_runtime.constrain.reasoning import ReasoningPart
+from shared_runtime.constrain.using.reasoning import ReasoningPart
 from shared_runtime.errors import EngineStateError, JumpforwardError
 from shared_runtime.metrics import RequestMetrics
 from shared_runtime.request import FinishKind, Request, TokenLogprobs

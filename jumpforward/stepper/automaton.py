@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shared_runtime.constrain.char_fsm import CharFSM, make_deterministic_fsm
-from shared_runtime.constrain.charset import LAST_CODE_POINT, CharSet
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.char_fsm import CharFSM, make_deterministic_fsm
+from shared_runtime.constrain.regex.charset import LAST_CODE_POINT, CharSet
+from shared_runtime.constrain.regex.regex_dialect import escape_choice, normalise
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.grammar_limits import GrammarLimits

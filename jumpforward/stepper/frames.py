@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from jumpforward.stepper.automaton import Automaton
 from jumpforward.stepper.words import here_differs, says
-from shared_runtime.constrain.respell import origins_after
+from shared_runtime.constrain.using.respell import origins_after
 from shared_runtime.trace import RequestRecord, StepRecord, TokenOrigin
 from shared_runtime.vocabulary import Vocabulary
 

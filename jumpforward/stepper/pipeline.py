@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from jumpforward.stepper.automaton import minimal, visible_text
 from jumpforward.stepper.picture import draw
-from shared_runtime.constrain.byte_automaton import spell_in_utf8
-from shared_runtime.constrain.char_fsm import make_deterministic_fsm
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.positions import Positions
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import spell_in_utf8
+from shared_runtime.constrain.regex.char_fsm import make_deterministic_fsm
+from shared_runtime.constrain.regex.positions import Positions
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import ConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary

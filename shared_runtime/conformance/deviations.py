@@ -11,7 +11,7 @@ from typing import Literal
 
 from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.target import Target
-from shared_runtime.constrain.schema_regex import what_is_left_out
+from shared_runtime.constrain.schema.schema_regex import what_is_left_out
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from shared_runtime.constrain.walk import GrammarWalker, Walk
+from shared_runtime.constrain.using.walk import GrammarWalker, Walk
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import UnsatisfiableConstraintError
 from shared_runtime.tokenizer import Tokenizer

@@ -12,8 +12,8 @@ from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.deviations import About, Deviation, deviation_of
 from shared_runtime.conformance.target import Target
 from shared_runtime.conformance.text_check import Got, TextCheck, TextChecker
-from shared_runtime.constrain.known_deviations import ListedDeviationError
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.libraries.known_deviations import ListedDeviationError
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
 from shared_runtime.grammar_limits import GrammarLimits

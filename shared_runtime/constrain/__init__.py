@@ -1,8 +1,8 @@
 """The seam between the runtime and a grammar: what every stage needs and no stage owns.
 
-Each file holds one noun. Behind its name, the stages that use it, themselves or through another file here.
+Six folders; each file holds one noun. Behind its name, the stages that use it, themselves or through another file here.
 
-Compiling: what it may cost, who does it, what is kept of it
+`compiling/`: what it may cost, who does it, what is kept of it
 
     compile_budget     12345  counts work, states, memory and time inside our own loops
     compile_pool       45     threads that compile; none is lost to one grammar twice
@@ -13,7 +13,7 @@ Compiling: what it may cost, who does it, what is kept of it
     ready_count        4      what several ranks agree is compiled, by counting
     lazy_registry      45     backends by name, imported when they are asked for
 
-Using a grammar: masks, tokens, and faults in between
+`using/`: masks, tokens, and faults in between
 
     grammar_watch      45     calls grammars so that one's fault ends one request
     fill_gate          5      whether to fill masks in threads
@@ -24,7 +24,7 @@ Using a grammar: masks, tokens, and faults in between
     reasoning          5      where the reasoning part ends
     walk               -      walks a stage's masks without a model, for `check`
 
-Regular expressions as languages: one dialect, one tree, one automaton
+`regex/`: regular expressions as languages: one dialect, one tree, one automaton
 
     regex_dialect      12345  a pattern in, its normal form or an error with a position out
     regex_parser       12345  pattern to tree
@@ -42,7 +42,7 @@ Regular expressions as languages: one dialect, one tree, one automaton
     regex_overlap      45     whether two patterns have a text in common
     spellable          345    a pattern cut down to what tokens can spell
 
-JSON schemas: read, checked, and said so that a library gets them right
+`schema/`: JSON schemas, read, checked, and said so that a library gets them right
 
     json_schema_rules  45     what makes a value a JSON Schema
     json_schema_walk   45     the places where another schema stands
@@ -61,14 +61,14 @@ JSON schemas: read, checked, and said so that a library gets them right
     json_text          345    a text as JSON writes it between quotation marks
     whitespace         345    blanks between JSON tokens
 
-Context-free grammars and structural tags
+`grammars/`: context-free grammars and structural tags
 
     gbnf               45     GBNF grammars
     structural_tag     45     tags as data: `structures` and `triggers`
     structural_format  45     the `format` form
     start_check        45     whether a compiled grammar has any text
 
-Libraries, each as it wants to be spoken to
+`libraries/`: outlines-core, xgrammar and llguidance, each as it wants to be spoken to
 
     known_deviations   45     what a library silently gets wrong, looked up at admission
     regex_index        345    outlines-core: index and guide

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton
 from shared_runtime.errors import UnsatisfiableConstraintError
 from shared_runtime.vocabulary import Vocabulary
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared_runtime.constrain.failures import Refusal, blame_of
+from shared_runtime.constrain.compiling.failures import Refusal, blame_of
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError, JumpforwardError
 
 from .fsm import RegexFSM

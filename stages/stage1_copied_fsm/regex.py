@@ -6,10 +6,10 @@ is the same here, on our own feet: the dialect's tree, an FSM over an alphabet t
 
 from __future__ import annotations
 
-from shared_runtime.constrain.byte_automaton import ByteAutomaton, spell_in_utf8
-from shared_runtime.constrain.char_fsm import make_deterministic_fsm
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton, spell_in_utf8
+from shared_runtime.constrain.regex.char_fsm import make_deterministic_fsm
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import ConstraintError
 
 __all__ = ["make_byte_automaton", "make_deterministic_fsm"]

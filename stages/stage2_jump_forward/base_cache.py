@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from shared_runtime.constrain.failures import Refusal
+from shared_runtime.constrain.compiling.failures import Refusal
 from shared_runtime.errors import JumpforwardError
 
 

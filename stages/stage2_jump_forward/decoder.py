@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.regex_dialect import escape_choice
-from shared_runtime.constrain.respell import common_length, origins_after
+from shared_runtime.constrain.regex.regex_dialect import escape_choice
+from shared_runtime.constrain.using.respell import common_length, origins_after
 from shared_runtime.errors import ConstraintError, EngineStateError, JumpforwardError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_runtime.constrain import byte_automaton
-from shared_runtime.constrain.byte_automaton import ByteAutomaton
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.token_functions import TokenFunctions
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex import byte_automaton
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
+from shared_runtime.constrain.regex.token_functions import TokenFunctions
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.verified_file import read_verified, version_of, write_verified
 

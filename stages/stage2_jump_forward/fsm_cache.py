@@ -5,7 +5,7 @@ The thread of stage 1 went in ca13f3b8c5 (#63): its only caller had waited for i
 
 from __future__ import annotations
 
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.policy import StageContext
 
 from .base_cache import BaseCache

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton
 from shared_runtime.errors import JumpforwardError
 from shared_runtime.tokenizer import Tokenizer
 

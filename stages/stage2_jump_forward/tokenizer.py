@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from shared_runtime.constrain.token_trie import TokenTrie, build_trie
+from shared_runtime.constrain.regex.token_trie import TokenTrie, build_trie
 from shared_runtime.vocabulary import Vocabulary
 
 __all__ = ["ReducedVocabulary", "TokenTrie", "build_trie"]

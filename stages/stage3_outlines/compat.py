@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain import schema_regex as regular
+from shared_runtime.constrain.schema import schema_regex as regular
 from shared_runtime.errors import ConfigError, ConstraintError
 from shared_runtime.policy import Whitespace
 

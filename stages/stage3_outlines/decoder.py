@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.failures import own_error
+from shared_runtime.constrain.compiling.failures import own_error
 from shared_runtime.errors import ConstraintError, EngineStateError
 from shared_runtime.request import Request
 from shared_runtime.schedule_batch import ScheduleBatch

@@ -16,15 +16,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain.build_process import BuildProcess
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.factoring import factored
-from shared_runtime.constrain.index_plan import IndexPlanner
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
-from shared_runtime.constrain.regex_index import END as END
-from shared_runtime.constrain.regex_index import bracketed, spelled_ids
-from shared_runtime.constrain.regex_tree import Node, render
-from shared_runtime.constrain.spellable import Speller
+from shared_runtime.constrain.compiling.build_process import BuildProcess
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.libraries.index_plan import IndexPlanner
+from shared_runtime.constrain.libraries.regex_index import END as END
+from shared_runtime.constrain.libraries.regex_index import bracketed, spelled_ids
+from shared_runtime.constrain.regex.factoring import factored
+from shared_runtime.constrain.regex.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex.regex_tree import Node, render
+from shared_runtime.constrain.regex.spellable import Speller
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext

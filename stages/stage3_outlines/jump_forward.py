@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton, spell_in_utf8
-from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton, spell_in_utf8
+from shared_runtime.constrain.regex.charset import CharSet
 from shared_runtime.errors import JumpforwardError
 from shared_runtime.tokenizer import Tokenizer
 

@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shared_runtime.constrain.lazy_registry import LazyRegistry
-from shared_runtime.constrain.respell import common_length
+from shared_runtime.constrain.compiling.lazy_registry import LazyRegistry
+from shared_runtime.constrain.using.respell import common_length
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from shared_runtime import policy
-from shared_runtime.constrain.failures import library_fault
-from shared_runtime.constrain.grammar_watch import GrammarWatch, MaskRow
-from shared_runtime.constrain.respell import common_length, ids_behind, origins_after
+from shared_runtime.constrain.compiling.failures import library_fault
+from shared_runtime.constrain.using.grammar_watch import GrammarWatch, MaskRow
+from shared_runtime.constrain.using.respell import common_length, ids_behind, origins_after
 from shared_runtime.constraint import CONSTRAINT_KINDS, ConstraintKind
 from shared_runtime.errors import ConstraintError, EngineStateError, UnsupportedConstraintError
 from shared_runtime.request import Request

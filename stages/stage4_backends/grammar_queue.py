@@ -13,10 +13,10 @@ from enum import Enum
 
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import library_fault
-from shared_runtime.constrain.grammar_cache import GrammarCache
-from shared_runtime.constrain.ready_count import over_on_all
+from shared_runtime.constrain.compiling.compile_pool import CompileJob, CompilePool
+from shared_runtime.constrain.compiling.failures import library_fault
+from shared_runtime.constrain.compiling.grammar_cache import GrammarCache
+from shared_runtime.constrain.compiling.ready_count import over_on_all
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import JumpforwardError
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
@@ -68,7 +68,7 @@ class GrammarQueue:
 
     Attributes:
         cache: what was compiled and what was refused; it has a memory limit (ours: upstream's only grows). How long
-            a refusal is remembered: `shared_runtime/constrain/failures.py`.
+            a refusal is remembered: `shared_runtime/constrain/compiling/failures.py`.
         builds: compiles handed in so far.
     """
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from torch import Tensor
 
-from shared_runtime.constrain.bitmask import set_bit
-from shared_runtime.constrain.json_schema_checks import SchemaSource
-from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
-from shared_runtime.constrain.regex_dialect import escape_choice
-from shared_runtime.constrain.start_check import check_start
-from shared_runtime.constrain.structural_tag import read_structural_tag
+from shared_runtime.constrain.grammars.start_check import check_start
+from shared_runtime.constrain.grammars.structural_tag import read_structural_tag
+from shared_runtime.constrain.libraries.known_deviations import warnings_of
+from shared_runtime.constrain.libraries.llguidance_source import LLGuidanceSource, check_matcher, first_line
+from shared_runtime.constrain.regex.regex_dialect import escape_choice
+from shared_runtime.constrain.schema.json_schema_checks import SchemaSource
+from shared_runtime.constrain.using.bitmask import set_bit
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext

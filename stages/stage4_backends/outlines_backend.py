@@ -9,8 +9,8 @@ from typing import assert_never
 
 from torch import Tensor
 
-from shared_runtime.constrain.outlines_index import IndexBuilder, OutlinesIndex
-from shared_runtime.constrain.regex_dialect import escape_choice
+from shared_runtime.constrain.libraries.outlines_index import IndexBuilder, OutlinesIndex
+from shared_runtime.constrain.regex.regex_dialect import escape_choice
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shared_runtime.constrain.draft_rows import fill_along
-from shared_runtime.constrain.lazy_registry import LazyRegistry
-from shared_runtime.constrain.regex_dialect import escape_choice
-from shared_runtime.constrain.respell import common_length
+from shared_runtime.constrain.compiling.lazy_registry import LazyRegistry
+from shared_runtime.constrain.regex.regex_dialect import escape_choice
+from shared_runtime.constrain.using.draft_rows import fill_along
+from shared_runtime.constrain.using.respell import common_length
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConstraintError, JumpforwardError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext

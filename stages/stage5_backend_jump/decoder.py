@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shared_runtime import policy
-from shared_runtime.constrain.failures import library_fault
-from shared_runtime.constrain.grammar_watch import GrammarWatch, MaskRow
-from shared_runtime.constrain.reasoning import think_end_id
+from shared_runtime.constrain.compiling.failures import library_fault
+from shared_runtime.constrain.using.grammar_watch import GrammarWatch, MaskRow
+from shared_runtime.constrain.using.reasoning import think_end_id
 from shared_runtime.constraint import CONSTRAINT_KINDS
 from shared_runtime.errors import EngineStateError
 from shared_runtime.request import Request

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from shared_runtime import policy
 from shared_runtime.config import usable_cores
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import library_fault
-from shared_runtime.constrain.grammar_cache import GrammarCache
+from shared_runtime.constrain.compiling.compile_pool import CompileJob, CompilePool
+from shared_runtime.constrain.compiling.failures import library_fault
+from shared_runtime.constrain.compiling.grammar_cache import GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, JumpforwardError, RequestError
 from shared_runtime.execution.rank_group import SingleRank
@@ -82,7 +82,7 @@ class GrammarManager:
 
     Attributes:
         cache: touched by `admit` (reading) and `poll` (writing) alone, at the same points on every rank. How long a
-            refusal is remembered: `shared_runtime/constrain/failures.py`.
+            refusal is remembered: `shared_runtime/constrain/compiling/failures.py`.
         builds: compiles handed in so far.
     """
 

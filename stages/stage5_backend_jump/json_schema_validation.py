@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from shared_runtime.constrain.json_schema_rules import check_schema
+from shared_runtime.constrain.schema.json_schema_rules import check_schema
 from shared_runtime.errors import GrammarSyntaxError
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
-from shared_runtime.constrain.draft_rows import keep_reached, text_part
-from shared_runtime.constrain.fill_gate import FillGate
-from shared_runtime.constrain.json_schema_checks import SchemaSource
-from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.llguidance_source import LLGuidanceSource, check_matcher, first_line
-from shared_runtime.constrain.start_check import check_start
-from shared_runtime.constrain.structural_format import read_either_form
+from shared_runtime.constrain.grammars.start_check import check_start
+from shared_runtime.constrain.grammars.structural_format import read_either_form
+from shared_runtime.constrain.libraries.known_deviations import warnings_of
+from shared_runtime.constrain.libraries.llguidance_source import LLGuidanceSource, check_matcher, first_line
+from shared_runtime.constrain.schema.json_schema_checks import SchemaSource
+from shared_runtime.constrain.using.draft_rows import keep_reached, text_part
+from shared_runtime.constrain.using.fill_gate import FillGate
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
 from shared_runtime.policy import StageContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from shared_runtime.constrain.outlines_index import IndexBuilder, OutlinesIndex
+from shared_runtime.constrain.libraries.outlines_index import IndexBuilder, OutlinesIndex
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from shared_runtime.config import usable_cores
-from shared_runtime.constrain.draft_rows import keep_reached, text_part
-from shared_runtime.constrain.fill_gate import FillGate
-from shared_runtime.constrain.json_schema_checks import AskedSchema
-from shared_runtime.constrain.known_deviations import warnings_of
-from shared_runtime.constrain.start_check import check_start
-from shared_runtime.constrain.structural_format import read_either_form
-from shared_runtime.constrain.surrogates import SurrogateFilter
-from shared_runtime.constrain.xgrammar_source import START_RULE, XGrammarSource, own_errors
+from shared_runtime.constrain.grammars.start_check import check_start
+from shared_runtime.constrain.grammars.structural_format import read_either_form
+from shared_runtime.constrain.libraries.known_deviations import warnings_of
+from shared_runtime.constrain.libraries.xgrammar_source import START_RULE, XGrammarSource, own_errors
+from shared_runtime.constrain.schema.json_schema_checks import AskedSchema
+from shared_runtime.constrain.using.draft_rows import keep_reached, text_part
+from shared_runtime.constrain.using.fill_gate import FillGate
+from shared_runtime.constrain.using.surrogates import SurrogateFilter
 from shared_runtime.constraint import CONSTRAINT_KINDS, Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageContext

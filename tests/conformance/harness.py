@@ -22,7 +22,7 @@ from shared_runtime.conformance.deviations import shipped_deviations
 from shared_runtime.conformance.target import Target as Target
 from shared_runtime.conformance.target import all_targets
 from shared_runtime.conformance.verdict import Judge
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.engine import Engine
 from shared_runtime.grammar_limits import GrammarLimits

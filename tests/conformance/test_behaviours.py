@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, UnsupportedConstraintError
 from shared_runtime.sampling_params import SamplingParams

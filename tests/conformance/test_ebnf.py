@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.sampling_params import SamplingParams

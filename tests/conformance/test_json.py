@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarTimeoutError
 from shared_runtime.sampling_params import SamplingParams

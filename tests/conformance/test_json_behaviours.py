@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shared_runtime.constrain.walk import GrammarWalker
+from shared_runtime.constrain.using.walk import GrammarWalker
 from shared_runtime.constraint import Constraint
 from shared_runtime.policy import StageOptions, Whitespace
 from shared_runtime.sampling_params import SamplingParams

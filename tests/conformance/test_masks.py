@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from shared_runtime.constrain.walk import Walk
+from shared_runtime.constrain.using.walk import Walk
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import UnsatisfiableConstraintError
 from shared_runtime.forward_batch import ForwardMode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shared_runtime.conformance.deviations import shipped_deviations
 from shared_runtime.conformance.target import Target
-from shared_runtime.constrain.walk import Walk
+from shared_runtime.constrain.using.walk import Walk
 from shared_runtime.vocabulary import Vocabulary
 
 # Tokens of these alone bring a JSON text to its end; without a liking for them a walk stays in its first string.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_runtime.constrain.draft_rows import fill_along, text_part
+from shared_runtime.constrain.using.draft_rows import fill_along, text_part
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
-from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.regex_tree import Alternate, Concat, Empty, Node, Repeat
+from shared_runtime.constrain.regex.charset import CharSet
+from shared_runtime.constrain.regex.regex_tree import Alternate, Concat, Empty, Node, Repeat
 from tests.oracles.utf8 import SEQUENCES
 
 ByteRanges: TypeAlias = "tuple[tuple[int, int], ...]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.vocabulary import Vocabulary
 from tests.oracles.byte_derivatives import Derivatives, Never, Rest, byte_regex
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import regex
 
-from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import Alternate, Concat, Empty, Node, Repeat
+from shared_runtime.constrain.regex.charset import CharSet
+from shared_runtime.constrain.regex.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_tree import Alternate, Concat, Empty, Node, Repeat
 from shared_runtime.vocabulary import Vocabulary
 from tests.oracles.utf8 import split_text, tail_intervals
 

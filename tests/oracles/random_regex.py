@@ -6,9 +6,9 @@ import random
 
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import Alternate, Concat, Empty, Node, Repeat
+from shared_runtime.constrain.regex.charset import CharSet
+from shared_runtime.constrain.regex.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_tree import Alternate, Concat, Empty, Node, Repeat
 
 ATOMS = ("a", "b", "c", "-", " ", "é", "ß", "中", "文", "🌈", r"\n", r"\.", r"\x41", r"\u4e2d", ".", "[abc]", "[^a]",
          "[a-c0-9]", "[^\\n]", "[à-ÿ]", "[一-鿿]", "[🌀-🌟]", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", r"[\w.-]",

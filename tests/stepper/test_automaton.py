@@ -11,8 +11,8 @@ import pytest
 
 from jumpforward.stepper.automaton import Automaton, automaton_of, label_of, visible_text
 from jumpforward.stepper.picture import draw
-from shared_runtime.constrain.charset import EVERYTHING, CharSet
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.regex.charset import EVERYTHING, CharSet
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.constraint import Constraint
 from tests.oracles.random_regex import random_pattern, random_text
 

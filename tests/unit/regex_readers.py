@@ -9,9 +9,9 @@ import warnings
 import interegular
 import regex
 
-from shared_runtime.constrain.charset import CharSet
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_tree import Alternate, Concat, Empty, Node, Repeat
+from shared_runtime.constrain.regex.charset import CharSet
+from shared_runtime.constrain.regex.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_tree import Alternate, Concat, Empty, Node, Repeat
 
 LETTERS = "ab1Kk \né-]"
 SHORT = ["".join(chars) for length in range(4) for chars in itertools.product(LETTERS, repeat=length)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from shared_runtime.constrain.byte_automaton import ByteAutomaton, spell_in_utf8
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton, spell_in_utf8
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.constraint import Constraint
 from shared_runtime.forward_batch import ForwardMode
 from shared_runtime.grammar_limits import GrammarLimits

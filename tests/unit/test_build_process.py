@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_runtime.constrain.build_process import BuildProcess
+from shared_runtime.constrain.compiling.build_process import BuildProcess
 from shared_runtime.errors import ConfigError
 
 BUILDS = '''

@@ -35,7 +35,7 @@ from jumpforward.result_json import schema_text
 from jumpforward.validity import is_valid
 from shared_runtime import assembly
 from shared_runtime.config import EngineConfig
-from shared_runtime.constrain.reasoning import ReasoningPart
+from shared_runtime.constrain.using.reasoning import ReasoningPart
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.errors import ConfigError, GrammarSyntaxError, RequestError

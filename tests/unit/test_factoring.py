@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from shared_runtime.constrain.factoring import factored
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
-from shared_runtime.constrain.regex_tree import render
+from shared_runtime.constrain.regex.factoring import factored
+from shared_runtime.constrain.regex.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex.regex_tree import render
 from shared_runtime.errors import UnsatisfiableConstraintError
 from tests.oracles.random_regex import random_pattern
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
-from shared_runtime.constrain.failures import Refusal, blame_of, library_fault, own_error
-from shared_runtime.constrain.grammar_cache import ENTRY_BYTES, GrammarCache
+from shared_runtime.constrain.compiling.compile_pool import CompileJob, CompilePool
+from shared_runtime.constrain.compiling.failures import Refusal, blame_of, library_fault, own_error
+from shared_runtime.constrain.compiling.grammar_cache import ENTRY_BYTES, GrammarCache
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import Blame, ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
 

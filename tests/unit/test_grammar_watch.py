@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared_runtime.constrain.grammar_watch import GrammarWatch, MaskRow
+from shared_runtime.constrain.using.grammar_watch import GrammarWatch, MaskRow
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError
 from shared_runtime.grammar_limits import GrammarLimits
 from tests.unit.stage5_helpers import SMALL, A, B, request

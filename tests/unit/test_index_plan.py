@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from shared_runtime.constrain import index_plan
-from shared_runtime.constrain.byte_automaton import DEAD
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.index_plan import IndexPlanner
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.libraries import index_plan
+from shared_runtime.constrain.libraries.index_plan import IndexPlanner
+from shared_runtime.constrain.regex.byte_automaton import DEAD
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import GrammarTimeoutError, UnsatisfiableConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from tests.oracles.random_regex import random_pattern

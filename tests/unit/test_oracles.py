@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import UnsatisfiableConstraintError
 from shared_runtime.vocabulary import Vocabulary
 from tests.oracles.byte_derivatives import utf8_ranges

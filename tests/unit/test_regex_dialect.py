@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.charset import EVERYTHING, LAST_CODE_POINT, NOTHING, CharSet
-from shared_runtime.constrain.regex_dialect import escape_choice, normalise
-from shared_runtime.constrain.regex_parser import MAX_COUNT, MAX_NESTING
+from shared_runtime.constrain.regex.charset import EVERYTHING, LAST_CODE_POINT, NOTHING, CharSet
+from shared_runtime.constrain.regex.regex_dialect import escape_choice, normalise
+from shared_runtime.constrain.regex.regex_parser import MAX_COUNT, MAX_NESTING
 from shared_runtime.errors import (
     GrammarSyntaxError,
     RequestError,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shared_runtime.constrain.regex_index import END, START, bracketed, make_guide, make_index, make_vocabulary
+from shared_runtime.constrain.libraries.regex_index import (
+    END,
+    START,
+    bracketed,
+    make_guide,
+    make_index,
+    make_vocabulary,
+)
 from tests.oracles.vocabularies import every_byte
 
 VOCABULARY = every_byte()

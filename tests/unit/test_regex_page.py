@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_runtime.constrain.regex_dialect import normalise
-from shared_runtime.constrain.regex_parser import MAX_COUNT, MAX_NESTING
+from shared_runtime.constrain.regex.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_parser import MAX_COUNT, MAX_NESTING
 from shared_runtime.errors import ConstraintError
 from tests.oracles.nfa_oracle import MaskOracle
 from tests.oracles.vocabularies import every_byte

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import (
     ConstraintError,
     GrammarSyntaxError,

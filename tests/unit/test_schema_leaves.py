@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.charset import NOTHING
-from shared_runtime.constrain.integer_range import integer_range
-from shared_runtime.constrain.pattern_search import search_tree
-from shared_runtime.constrain.regex_tree import Node, render
-from shared_runtime.constrain.schema_formats import FORMATS
-from shared_runtime.constrain.schema_leaves import other_keys
+from shared_runtime.constrain.regex.charset import NOTHING
+from shared_runtime.constrain.regex.pattern_search import search_tree
+from shared_runtime.constrain.regex.regex_tree import Node, render
+from shared_runtime.constrain.schema.integer_range import integer_range
+from shared_runtime.constrain.schema.schema_formats import FORMATS
+from shared_runtime.constrain.schema.schema_leaves import other_keys
 from shared_runtime.errors import UnsupportedConstraintError
 
 BOUND = st.one_of(st.none(), st.integers(-12, 12), st.integers(-1200, 1200), st.integers(-10**30, 10**30))

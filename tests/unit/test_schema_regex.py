@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.regex_index import schema_regex
-from shared_runtime.constrain.schema_regex import what_is_left_out
+from shared_runtime.constrain.libraries.regex_index import schema_regex
+from shared_runtime.constrain.schema.schema_regex import what_is_left_out
 from shared_runtime.errors import GrammarTimeoutError, UnsatisfiableConstraintError
 
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}

@@ -9,8 +9,8 @@ import random
 import jsonschema
 import pytest
 
-from shared_runtime.constrain.json_schema_checks import read_schema
-from shared_runtime.constrain.number_bounds import with_shorter_bounds
+from shared_runtime.constrain.schema.json_schema_checks import read_schema
+from shared_runtime.constrain.schema.number_bounds import with_shorter_bounds
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, UnsatisfiableConstraintError
 from tests.unit.stage4_helpers import backend, whole

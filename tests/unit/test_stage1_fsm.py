@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.byte_automaton import DEAD
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import DEAD
 from shared_runtime.errors import GrammarTimeoutError, UnsatisfiableConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary

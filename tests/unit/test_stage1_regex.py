@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.errors import GrammarTimeoutError
 from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage1_copied_fsm.regex import make_deterministic_fsm

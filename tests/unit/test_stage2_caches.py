@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain import token_functions
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex import token_functions
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError, GrammarTimeoutError, JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outlines_core.json_schema import build_regex_from_schema
 
-from shared_runtime.constrain.regular_schema import MAX_NODES
-from shared_runtime.constrain.schema_formats import FORMATS
+from shared_runtime.constrain.schema.regular_schema import MAX_NODES
+from shared_runtime.constrain.schema.schema_formats import FORMATS
 from shared_runtime.errors import (
     ConstraintError,
     GrammarSyntaxError,

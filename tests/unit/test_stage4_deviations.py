@@ -14,9 +14,9 @@ import pytest
 from shared_runtime.conformance.case_file import Case
 from shared_runtime.conformance.target import all_targets
 from shared_runtime.conformance.verdict import Judge
-from shared_runtime.constrain.conjoined_schema import conjoined_schema
-from shared_runtime.constrain.json_schema_checks import features, read_schema
-from shared_runtime.constrain.known_deviations import Deviation, ListedDeviationError, read_deviations
+from shared_runtime.constrain.libraries.known_deviations import Deviation, ListedDeviationError, read_deviations
+from shared_runtime.constrain.schema.conjoined_schema import conjoined_schema
+from shared_runtime.constrain.schema.json_schema_checks import features, read_schema
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import UnsupportedConstraintError
 from shared_runtime.policy import StageOptions

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from shared_runtime.constrain.compile_pool import CompilePool
-from shared_runtime.constrain.grammar_cache import ENTRY_BYTES
+from shared_runtime.constrain.compiling.compile_pool import CompilePool
+from shared_runtime.constrain.compiling.grammar_cache import ENTRY_BYTES
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError, ConstraintError, GrammarTimeoutError
 from shared_runtime.grammar_limits import GrammarLimits

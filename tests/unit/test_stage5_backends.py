@@ -86,7 +86,7 @@ def test_the_batch_fill_equals_filling_one_by_one(
         name: str, in_threads: bool, backends: dict[str, BaseGrammarBackend], tokenizer: Tokenizer,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if in_threads:
-        monkeypatch.setattr("shared_runtime.constrain.fill_gate.FillGate._choose", lambda gate, rows: True)
+        monkeypatch.setattr("shared_runtime.constrain.using.fill_gate.FillGate._choose", lambda gate, rows: True)
     grammars = grammars_along(backends[name], tokenizer, 12)
     rows = [11, 3, 0, 7, 9, 1, 12, 5, 13, 2, 4, 8]
     entries = list(zip(rows, grammars, strict=True))

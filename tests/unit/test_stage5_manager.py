@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from shared_runtime.constrain.compile_pool import CompilePool
+from shared_runtime.constrain.compiling.compile_pool import CompilePool
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError, GrammarTimeoutError, RequestError
 from shared_runtime.grammar_limits import GrammarLimits

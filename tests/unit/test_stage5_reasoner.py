@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_runtime.config import EngineConfig
-from shared_runtime.constrain.reasoning import split_reasoning, think_end_id
+from shared_runtime.constrain.using.reasoning import split_reasoning, think_end_id
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
 from shared_runtime.errors import ConfigError, ConstraintError, GrammarSyntaxError, RequestError

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.token_functions import TokenFunctions
-from shared_runtime.constrain.token_trie import build_trie
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.token_functions import TokenFunctions
+from shared_runtime.constrain.regex.token_trie import build_trie
 from shared_runtime.errors import GrammarTimeoutError, UnsatisfiableConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary

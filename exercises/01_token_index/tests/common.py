@@ -8,8 +8,8 @@ import numpy as np
 
 from exercises.bench import bench, in_place
 from jumpforward.exercises.case import Row, expect, sides
-from shared_runtime.constrain.byte_automaton import ByteAutomaton
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.vocabulary import Vocabulary
 from stages.stage1_copied_fsm import decoder

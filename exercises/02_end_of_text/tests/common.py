@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from exercises.answers import answer_of
 from exercises.bench import bench, in_place
 from jumpforward.exercises.case import Row, Wrong, expect, sides
-from shared_runtime.constrain.byte_automaton import ByteAutomaton
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
 from shared_runtime.errors import UnsatisfiableConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.sampling_params import SamplingParams

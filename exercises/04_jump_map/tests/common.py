@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exercises.bench import bench, in_place
 from jumpforward.exercises.case import Row, expect
-from shared_runtime.constrain.byte_automaton import ByteAutomaton
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
 from stages.stage2_jump_forward import decoder
 from stages.stage2_jump_forward.jump_forward import JumpForwardMap
 from tests.museum.jumps import ask, automaton, preferring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain.byte_automaton import ByteAutomaton
+from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
 from tests.museum.rows.row_13_optional_tail_forced import StoppingIsNoWayOn
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from exercises.bench import bench, in_place
 from jumpforward.exercises.case import Row, Wrong, expect, sides
 from shared_runtime import verification
-from shared_runtime.constrain.draft_rows import fill_along
+from shared_runtime.constrain.using.draft_rows import fill_along
 from shared_runtime.errors import ConstraintError
 from shared_runtime.policy import StageOptions
 from shared_runtime.request import Request

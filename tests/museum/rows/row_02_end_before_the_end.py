@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton, spell_in_utf8
-from shared_runtime.constrain.compile_budget import Budget
-from shared_runtime.constrain.regex_dialect import normalise
+from shared_runtime.constrain.compiling.compile_budget import Budget
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton, spell_in_utf8
+from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConstraintError
 from shared_runtime.vocabulary import Vocabulary

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shared_runtime import engine as engine_module
-from shared_runtime.constrain.reasoning import ReasoningPart
+from shared_runtime.constrain.using.reasoning import ReasoningPart
 from shared_runtime.request import FinishReason, Request
 from shared_runtime.result import Result, result_of
 from tests.museum.bench import Bench, hold, request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shared_runtime.constrain.byte_automaton import DEAD, ByteAutomaton
+from shared_runtime.constrain.regex.byte_automaton import DEAD, ByteAutomaton
 from stages.stage2_jump_forward import decoder
 from stages.stage2_jump_forward.jump_forward import JumpForwardMap
 from tests.museum.bench import Bench, hold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared_runtime.constrain.respell import ids_behind
+from shared_runtime.constrain.using.respell import ids_behind
 from shared_runtime.tokenizer import Tokenizer
 from stages.stage2_jump_forward import decoder
 from stages.stage2_jump_forward.jump_forward import retokenize

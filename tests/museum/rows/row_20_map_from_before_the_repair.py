@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from unittest.mock import patch
 
-from shared_runtime.constrain.compile_budget import Budget
+from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.grammar_limits import GrammarLimits
 from stages.stage2_jump_forward import disk_cache, fsm_cache
 from stages.stage2_jump_forward.decoder import JumpForwardPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared_runtime.constrain import llguidance_source
-from shared_runtime.constrain.token_view import TokenView
+from shared_runtime.constrain.libraries import llguidance_source
+from shared_runtime.constrain.libraries.token_view import TokenView
 from shared_runtime.policy import StageContext
 from shared_runtime.tokenizer import Tokenizer
 from shared_runtime.vocabulary import Vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import wait
 
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
+from shared_runtime.constrain.compiling.compile_pool import CompileJob, CompilePool
 from shared_runtime.constraint import Constraint
 from shared_runtime.policy import StageOptions
 from stages.stage4_backends import grammar_queue

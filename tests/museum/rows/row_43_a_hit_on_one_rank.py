@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from shared_runtime.admission import READY, Admission
-from shared_runtime.constrain.compile_pool import CompileJob, CompilePool
+from shared_runtime.constrain.compiling.compile_pool import CompileJob, CompilePool
 from shared_runtime.constraint import Constraint
 from shared_runtime.request import Request
 from stages.stage5_backend_jump import decoder

@@ -1,0 +1,1 @@
+"""Context-free grammars and structural tags."""

@@ -1,0 +1,1 @@
+"""Libraries, each as it wants to be spoken to."""

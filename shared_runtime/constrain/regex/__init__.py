@@ -1,0 +1,1 @@
+"""Regular expressions as languages: one dialect, one tree, one automaton."""

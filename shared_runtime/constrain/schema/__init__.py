@@ -1,0 +1,1 @@
+"""JSON schemas: read, checked, and said so that a library gets them right."""

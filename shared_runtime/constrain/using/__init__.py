@@ -1,0 +1,1 @@
+"""Using a grammar: masks, tokens, and faults in between."""
