@@ -30,7 +30,7 @@ def report(ledger: Ledger) -> str:
         parts += [peers_table(peers)] if peers else []
     if ledger.engines:
         parts += ["## Mask engines alone", engines_table(ledger)]
-    parts += ["## Where it loses", *_losses(ledger)]
+    parts += ["## Where it loses", losses(ledger)]
     if ledger.notes:
         parts += ["## Notes", "\n".join(f"- {one}" for one in ledger.notes)]
     if ledger.unfinished:
@@ -134,7 +134,7 @@ def _head(ledger: Ledger) -> str:
             + ", ".join(f"{name} {value}" for name, value in sorted(ledger.packages.items())) + ".")
 
 
-def _losses(ledger: Ledger) -> list[str]:
+def losses(ledger: Ledger) -> str:
     """Every ratio that is against us, worst first."""
     found = []
     for one in ledger.measurements:
@@ -146,7 +146,7 @@ def _losses(ledger: Ledger) -> list[str]:
                 found.append((loss, f"- {one.workload}, {label(one)}, batch {one.batch}: "
                                     f"{'' if one.stage else name.removeprefix('over_') + ' is '}{loss:.2f}x {what}"
                                     f"{'' if ratio.pairs > 1 else ', of one pair'}{sure if ratio.pairs > 1 else ''}"))
-    return ["\n".join(text for _, text in sorted(found, reverse=True)) or "No ratio is above 1.03."]
+    return "\n".join(text for _, text in sorted(found, reverse=True)) or "No ratio is above 1.03."
 
 
 def _ms(value: float) -> str:
