@@ -38,6 +38,22 @@ def the_grammar_is_where_the_text_is(part: Any, pattern: str, texts: list[str]) 
            f"{len(req.origins)} origins")
 
 
+def what_was_written_stays(part: Any, pattern: str, texts: list[str]) -> None:
+    """It may have been sent."""
+    with bench() as made:
+        policy, decode = part(made.context()), made.tokenizer.decode
+        req = request(Constraint.regex(pattern))
+        ready(policy, req)
+        for text in texts:
+            feed(policy, req, *made.tokenizer.encode(text))
+            policy.before_decode(ScheduleBatch.about_to_decode([req]))
+        written = decode(req.output_ids)
+        policy.retract(req)
+    expect(decode(req.output_ids) == written,
+           f"regex {pattern!r}, fed {texts}: the output was {written!r}, then it was retracted, and is "
+           f"{decode(req.output_ids)!r}: the user may have read the rest already")
+
+
 def release_is_idempotent(part: Any) -> None:
     """Twice, and of a request without a grammar."""
     with bench() as made:
