@@ -163,13 +163,19 @@ class Engine:
             the others are not touched by it.
         """
         results: dict[str, Result | None] = {}
-        for ask in pair_up(prompts, messages, sampling, constraint):
-            rid = self._new_rid()
-            try:
-                results.update(dict.fromkeys(self.submit(ask, rid)))
-            except JumpforwardError as error:
-                results[rid] = refused(rid, ask.prompt or "", error)
-        self._run([rid for rid, result in results.items() if result is None])
+        asks = pair_up(prompts, messages, sampling, constraint)
+        before = set(self._live)
+        try:
+            for ask in asks:
+                rid = self._new_rid()
+                try:
+                    results.update(dict.fromkeys(self.submit(ask, rid)))
+                except JumpforwardError as error:
+                    results[rid] = refused(rid, ask.prompt or "", error)
+            self._run([rid for rid, result in results.items() if result is None])
+        except BaseException:
+            self._forget(self._live.keys() - before)  # also what an interrupt left half handed in
+            raise
         return [result or self._take(rid) for rid, result in results.items()]
 
     def generate_one(self, prompt: str | None = None, *, messages: Sequence[Message] | None = None,
@@ -245,9 +251,12 @@ class Engine:
         self._collect()
 
     def _collect(self) -> None:
-        for req in self.scheduler.take_ended():
+        ended = self.scheduler.ended
+        while ended:  # taken out when it is noted: an interrupt in between loses nobody
+            req = ended[0]
             if req.rid in self._live:
                 self._results[req.rid] = result_of(req, self._live[req.rid].index, self.parts.thinks)
+            ended.popleft()
 
     def _new_rid(self) -> str:
         rid = self._factory.new_rid()

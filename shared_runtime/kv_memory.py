@@ -78,6 +78,17 @@ class KVMemory:
         self.tables.free(row)
         req.table_row = None
 
+    def forget(self, req: Request) -> None:
+        """The request holds nothing any more, whatever the books say of it; `start_afresh` comes next."""
+        req.table_row = req.last_node = None
+        req.prefix_len = req.kv_len = 0
+
+    def start_afresh(self) -> None:
+        """Every slot and row is free and nothing is cached. No request may hold memory, no pass be on its way."""
+        self.pool.clear()
+        self.tables.clear()
+        self.cache.abandon()
+
     def usage(self) -> dict[str, int]:
         """Slots by owner, for the trace."""
         return {"size": self.pool.size, "free": self.pool.available,

@@ -91,6 +91,10 @@ class TokenToKVPool:
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)
 
+    def clear(self) -> None:
+        """Every slot is free, whoever had it."""
+        self._slots.clear()
+
     def free_slots(self) -> list[int]:
         """Every free slot id in ascending order, for the integrity check."""
         return self._slots.listed()
@@ -157,6 +161,10 @@ class ReqToTokenPool:
         """
         self._rows.give(torch.tensor([row], dtype=torch.int64))
 
+    def clear(self) -> None:
+        """Every row is free, whoever had it."""
+        self._rows.clear()
+
     def free_rows(self) -> list[int]:
         """Every free row in ascending order, for the integrity check."""
         return self._rows.listed()
@@ -169,10 +177,14 @@ class _FreeList:
         self._first = first
         self._count = count
         self._noun = noun
+        self.clear()
+
+    def clear(self) -> None:
+        """All of them are free."""
         # The stack's top is its end: the lowest ids come out first, and what was freed last is reused first.
-        self._stack = torch.arange(first + count - 1, first - 1, -1, dtype=torch.int64)
-        self._is_free = torch.ones(count, dtype=torch.bool)
-        self.available = count
+        self._stack = torch.arange(self._first + self._count - 1, self._first - 1, -1, dtype=torch.int64)
+        self._is_free = torch.ones(self._count, dtype=torch.bool)
+        self.available = self._count
 
     def take(self, n: int) -> Tensor | None:
         if n < 0:

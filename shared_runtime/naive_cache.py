@@ -74,6 +74,10 @@ class NaiveCache:
             raise EngineStateError(f"{self._root.lock_count} running requests still use the prefix cache",
                                    where="reset", fix="let them finish or abort them first")
 
+    def abandon(self) -> None:
+        """No lock is held any more."""
+        self._root = NaiveNode()
+
     @property
     def evictable(self) -> int:
         """Always 0."""

@@ -96,6 +96,10 @@ class PrefixCache(Protocol):
         """
         ...
 
+    def abandon(self) -> None:
+        """Forget everything, locks too, and free nothing: whoever calls it clears the pool as well."""
+        ...
+
     @property
     def evictable(self) -> int:
         """Slots that `evict` could free now."""

@@ -155,6 +155,10 @@ class RadixCache:
             node.parent = None
         self._clear()
 
+    def abandon(self) -> None:
+        """Forget everything and free nothing. See `PrefixCache.abandon`."""
+        self._clear()
+
     # the contract: accounting
 
     @property

@@ -8,6 +8,7 @@ The steps have numbers, here and in `policy.py`: 1 intake, 2 ready, 3 requeue, 4
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -43,7 +44,12 @@ def failed_pass(error: BaseException) -> FinishReason:
 
 
 class Scheduler:
-    """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here."""
+    """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here.
+
+    Attributes:
+        queues: where every live request is. ended: those that have ended, in that order; whoever reads them takes
+            them out.
+    """
 
     def __init__(self, config: EngineConfig, vocabulary: Vocabulary, runner: ModelRunner, memory: KVMemory,
                  policy: StagePolicy, tracer: Tracer, ranks: RankGroup) -> None:
@@ -60,11 +66,15 @@ class Scheduler:
         self._results = ResultProcessor(policy, self._finisher, self._chooser, tracer)
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
-        self._ended: list[Request] = []
+        self._live: dict[int, Request] = {}
+        self._at_hand: list[Request] = []
+        self._polling = False
+        self.ended: deque[Request] = deque()
 
     def add(self, req: Request) -> None:
         """Hand in a request; the next turn takes it up."""
         self._arrived.append(req)
+        self._live[id(req)] = req
 
     def abort(self, req: Request) -> None:
         """End a request at the start of the next turn, wherever it is. Aborting twice is aborting once."""
@@ -83,11 +93,6 @@ class Scheduler:
     def close(self) -> None:
         """No more turns will come."""
 
-    def take_ended(self) -> list[Request]:
-        """The requests that ended since the last call, in the order they ended."""
-        ended, self._ended = self._ended, []
-        return ended
-
     def step(self) -> StepRecord | None:
         """One turn of the loop; returns its record when there is a trace."""
         with torch.inference_mode():  # here and not at import: the mode belongs to the thread that runs the turn
@@ -98,14 +103,59 @@ class Scheduler:
                 raise
 
     def _give_up(self, error: BaseException) -> None:
-        """A turn has failed, or was interrupted: its requests end, their memory comes back, the others can go on."""
+        """A turn has failed, or was interrupted: its requests end, their memory comes back, the others can go on.
+
+        An interrupt may fall between any two lines, also of what is done here at other times. So nothing is taken on
+        trust: the books are proved, and where they do not balance the memory starts afresh.
+        """
+        reason = failed_pass(error)
+        try:
+            self._take_back(reason)
+            for req in self._lost():
+                self._end(req, reason)
+            self.memory.check(self.queues.in_memory, self.in_flight)
+        except Exception:
+            self._start_afresh(reason)
+        self._at_hand = []
+        if self._polling:
+            self._poll_again()
+
+    def _take_back(self, reason: FinishReason) -> None:
+        """End the requests that the turn worked on."""
         for row in self._builder.unsettled:
             if row.req.kv_len == row.start:
                 self.memory.pool.free(row.slots)
-        for req in [*(row.req for row in self._builder.unsettled), *self._builder.drop_at_hand()]:
-            if req not in self._ended:
-                self._end(req, failed_pass(error))
+        for req in [*(row.req for row in self._builder.unsettled), *self._at_hand, *self._builder.drop_at_hand()]:
+            if id(req) in self._live:
+                self._end(req, reason)
         self._builder.unsettled = []
+
+    def _lost(self) -> list[Request]:
+        """Live requests that are nowhere: they were on the way from one place to the next."""
+        known = [*self._arrived, *self.queues.waiting, *self.queues.compiling.values(), *self.queues.in_memory]
+        return [req for key, req in self._live.items() if key not in {id(one) for one in known}]
+
+    def _start_afresh(self, reason: FinishReason) -> None:
+        """Nobody knows any more who holds what: those that the turn worked on end, the others are computed again."""
+        failed = {id(row.req) for row in self._builder.unsettled if not row.wasted} | {id(req) for req in self._at_hand}
+        for req in self._live.values():
+            self.memory.forget(req)
+        self.memory.start_afresh()
+        self._builder.unsettled = []
+        for req in self.queues.in_memory:
+            if id(req) not in failed:
+                self._builder.retract(req)
+        for req in [*self._lost(), *(req for key, req in self._live.items() if key in failed)]:
+            if id(req) in self._live:
+                self._end(req, reason)
+
+    def _poll_again(self) -> None:
+        """Asking for compiled grammars was interrupted, and an answer may be lost: ask for the grammars anew."""
+        self._polling = False
+        for req in list(self.queues.compiling.values()):
+            self._policy.cancel(req.rid)
+            self._arrived.append(req)
+            del self.queues.compiling[req.rid]
 
     def _turn(self) -> StepRecord | None:
         self._tracer.begin()
@@ -123,20 +173,21 @@ class Scheduler:
                 self._results.emit(logits, support, runs, accepted)
             self._book(batch, runs)
             self._retire(batch)
+        self._at_hand = []
         return self._record()
 
     # 1
     def _intake(self) -> None:
         self.carry_out_aborts()
-        arrived, self._arrived = self._arrived, []
-        for req in arrived:
+        while self._arrived:
+            req = self._arrived.pop(0)
             self._admitted(req, self._admit(req))
         self._tracer.phase("intake")
 
     def carry_out_aborts(self) -> None:
         """End what is to be aborted, now: also what has just arrived, which is then never compiled."""
-        aborted, self._aborted = self._aborted, []
-        for req in aborted:
+        while self._aborted:
+            req = self._aborted.pop(0)
             if req in self._arrived:
                 self._arrived.remove(req)
             if not req.finished:
@@ -167,15 +218,18 @@ class Scheduler:
 
     # 2
     def _ready(self) -> None:
+        self._polling = True
         for req, admission in self._policy.poll():
             if self.queues.compiling.pop(req.rid, None) is not None:
                 req.metrics.compile_s = time.perf_counter() - req.metrics.arrival
                 self._admitted(req, admission)
+        self._polling = False
         self._tracer.phase("ready")
 
     # 3
     def _requeue(self) -> None:
         if self.queues.running:
+            self._at_hand = list(self.queues.running)
             requeue = self._before_decode()
             for req in requeue.reqs:
                 self.queues.drop(req)
@@ -185,6 +239,7 @@ class Scheduler:
                     self.queues.waiting.append(req)  # one that ends comes back once more, for its log-probabilities
                 else:
                     self._end(req, req.ending)
+        self._at_hand = []
         self._tracer.phase("requeue")
 
     def _before_decode(self) -> Requeue:
@@ -199,6 +254,7 @@ class Scheduler:
     # 4
     def _schedule(self) -> ScheduleBatch | None:
         batch = self._builder.next_batch()
+        self._at_hand = [] if batch is None else batch.reqs
         self._end_forced()
         if batch is None and self.queues.compiling:
             time.sleep(_COMPILE_NAP_S)  # nothing to do but to wait for a compile: leave the core to it
@@ -287,7 +343,8 @@ class Scheduler:
             req.unsent += req.detokenizer.flush()
         self._policy.release(req, reason.kind)
         req.metrics.finished = time.perf_counter()
-        self._ended.append(req)
+        self.ended.append(req)
+        self._live.pop(id(req), None)
         self._tracer.moved(req, "ended")
 
     def _record(self) -> StepRecord | None:

@@ -98,13 +98,21 @@ class EventScheduler(OverlapScheduler[Landed]):
             if row.ids[0] < 0:  # the trace shows what the worker has put there
                 row.ids = row.req.all_ids[row.start:row.end] or row.ids
         super()._prepare(flight)
-        permit = self._permits.pop(id(flight.batch), None)
+        permit = self._permits.get(id(flight.batch))
         if permit is not None:  # not of a pass that a failed turn has let go
             permit.give(flight.preparation, self._stream.mark())
+            del self._permits[id(flight.batch)]  # behind the gift: an interrupt in between must not leave it ungiven
 
     def _let_go(self, flight: Flight[Landed]) -> None:
-        permit = self._permits.pop(id(flight.batch), None)
-        if permit is not None:
+        self._withdraw(id(flight.batch))
+
+    def _let_go_unnoted(self) -> None:
+        for key in self._permits.keys() - {id(flight.batch) for flight in self._flights}:
+            self._withdraw(key)
+
+    def _withdraw(self, key: int) -> None:
+        permit = self._permits.pop(key, None)
+        if permit is not None and not permit.given:
             permit.give(None)
 
     def _land(self, flight: Flight[Landed]) -> Tokens:

@@ -34,8 +34,9 @@ from shared_runtime.forward_batch import ForwardBatch, ForwardMode
 from shared_runtime.kv_memory import KVMemory
 from shared_runtime.model_runner import ModelRunner
 from shared_runtime.policy import OverlapScheme, StagePolicy
+from shared_runtime.request import FinishReason
 from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
-from shared_runtime.scheduler import Scheduler, failed_pass
+from shared_runtime.scheduler import Scheduler
 from shared_runtime.token_chooser import Support
 from shared_runtime.trace import GateReason, StepRecord
 from shared_runtime.tracer import Tracer
@@ -120,7 +121,7 @@ class OverlapScheduler(Scheduler, Generic[T]):
             self._landing = flight.batch.rows
             self._process(flight, self._land(flight))
             self._get_next_ready()
-        self._at_work, self._landing = False, []
+        self._at_work, self._landing, self._at_hand = False, [], []
         return self._record()
 
     # what differs
@@ -140,6 +141,9 @@ class OverlapScheduler(Scheduler, Generic[T]):
     @abstractmethod
     def _let_go(self, flight: Flight[T]) -> None:
         """Nobody will ask for the tokens of this pass: it must not wait for anything."""
+
+    def _let_go_unnoted(self) -> None:
+        """As `_let_go`, of a pass that was started while the turn was interrupted, and is in no flight."""
 
     # launching
 
@@ -225,12 +229,11 @@ class OverlapScheduler(Scheduler, Generic[T]):
 
     # failing
 
-    def _give_up(self, error: BaseException) -> None:
-        """A turn has failed, or was interrupted: the requests of the passes it worked on end.
+    def _take_back(self, reason: FinishReason) -> None:
+        """End the requests of the passes that the turn worked on.
 
         What a pass on its way still writes to stays its own until it is done.
         """
-        reason = failed_pass(error)
         launched = [row for flight in self._flights for row in flight.batch.rows]
         flying = {id(row) for row in launched}
         grounded = [row for row in self._builder.unsettled if id(row) not in flying]
@@ -245,8 +248,20 @@ class OverlapScheduler(Scheduler, Generic[T]):
         for flight in self._flights:
             if flight.wasted:
                 self._let_go(flight)
+        self._let_go_unnoted()
         while self._flights and self._flights[0].wasted and self._flights[0].computed.done():
             self._book_first([])
+
+    def _start_afresh(self, reason: FinishReason) -> None:
+        """Also, no pass may be on its way: it would write into memory that has another owner by then."""
+        for flight in self._flights:
+            self._let_go(flight)
+            flight.computed.exception()
+            self._builder.unsettled += flight.batch.rows
+        self._at_hand = [row.req for row in self._landing]
+        self._flights.clear()
+        self._at_work, self._landing = False, []
+        super()._start_afresh(reason)
 
 
 class DelayedScheduler(OverlapScheduler[Tensor]):

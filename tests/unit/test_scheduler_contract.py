@@ -18,6 +18,7 @@ from shared_runtime.metrics import RequestMetrics
 from shared_runtime.policy import COMPILING, READY, Admission
 from shared_runtime.radix_cache import RadixCache
 from shared_runtime.request import Request
+from shared_runtime.request_factory import Ask
 from shared_runtime.result import Result
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.waiting_queue import NewTokenEstimator
@@ -242,6 +243,25 @@ def test_a_pass_that_fails_leaves_an_engine_that_works(
     assert not engine.has_work
     assert engine.parts.memory.room == 64
     assert len(engine.generate_one("one two three", sampling=params).token_ids) == 20
+
+
+def test_an_interrupt_while_requests_are_handed_in_leaves_none_behind(
+        make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine()
+    original, made = engine._factory.make, 0
+
+    def make(ask: Ask, rid: str) -> list[Request]:
+        nonlocal made
+        made += 1
+        if made == 3:
+            raise KeyboardInterrupt
+        return original(ask, rid)
+
+    monkeypatch.setattr(engine._factory, "make", make)
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(["one", "two", "three", "four"], sampling=SamplingParams(max_new_tokens=4))
+    assert not engine.has_work
+    assert engine.take_events() == []
 
 
 def test_requests_of_another_caller_hear_of_a_failed_pass(make_engine: EngineFactory) -> None:
