@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jumpforward.console import ProgressLine, print_rich
 from jumpforward.decoding_request import StageRequest
@@ -13,6 +15,9 @@ from jumpforward.exit_codes import OK
 from jumpforward.stepper.recording import Recording, load, record
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jumpforward.stepper.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,7 @@ def step(request: StepRequest) -> int:
     if request.save is not None:
         recording.save(request.save)
         print(f"saved {len(recording.frames)} turns to {request.save}", file=sys.stderr)
-    elif request.plain or not sys.stdout.isatty() or not sys.stdin.isatty():
+    elif request.plain or not _has_terminal():
         print_turns(recording)
     else:
         _play(recording)
@@ -81,18 +86,36 @@ def _show_pipeline(request: StepRequest) -> int:
         raise ConfigError(f"{constraint.kind} has no automaton", where="--pipeline", fix="give --regex or --choice")
     pattern = constraint.source if constraint.kind == "regex" else escape_choice(constraint.choices)
     tokenizer = Tokenizer.from_folder(locate_model(request.engine.model, None))
-    pipeline = pipeline_of(pattern, tokenizer.vocabulary)
-    print_rich(*pipeline_view(pipeline))
+    if request.plain or not _has_terminal():
+        print_rich(*pipeline_view(pipeline_of(pattern, tokenizer.vocabulary)))
+    else:
+        _step_through(pattern, lambda typed: pipeline_of(typed, tokenizer.vocabulary))
     return OK
+
+
+def _has_terminal() -> bool:
+    return sys.stdout.isatty() and sys.stdin.isatty()
 
 
 def _play(recording: Recording) -> None:
     try:
         from jumpforward.stepper.terminal import Stepper
     except ImportError as error:
-        raise ConfigError(f"the terminal stepper needs textual: {error}", where="step",
-                          fix="pip install -e '.[step]', or use --plain") from error
+        raise _needs_textual(error) from error
     Stepper(recording).run()
+
+
+def _step_through(pattern: str, compiled: Callable[[str], Pipeline]) -> None:
+    try:
+        from jumpforward.stepper.pipeline_terminal import PipelineStepper
+    except ImportError as error:
+        raise _needs_textual(error) from error
+    PipelineStepper(pattern, compiled).run()
+
+
+def _needs_textual(error: ImportError) -> ConfigError:
+    return ConfigError(f"the terminal stepper needs textual: {error}", where="step",
+                       fix="pip install -e '.[step]', or use --plain")
 
 
 def print_turns(recording: Recording) -> None:

@@ -1,7 +1,8 @@
 """A layered drawing of an automaton as SVG: states in columns by distance from the start, our own, no library.
 
-Colours are CSS variables with a fallback, so that a page decides light and dark. A state is `<g data-state="3">`, the
-states inside a chain are in `data-inside` of its edge: a player marks where a request stands by setting a class.
+It can be looked at as it is, in the colour of the text around it; a page that knows the classes decides more. A state
+is `<g data-state="3">`, the states inside a chain are in `data-inside` of its edge: a player marks where a request
+stands by setting a class.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _RADIUS = 15
 _ROW = 64
 _PARALLEL = 20
 _LETTER = 7.3  # width of a letter of a label, in px
+_STROKE = 'fill="none" stroke="currentColor"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def _svg(automaton: Automaton, drawn: Collection[int], edges: Sequence[Edge], te
     plan = _plan(_columns(drawn, edges), edges)
     parts = ['<svg class="jf-fsm" role="img" xmlns="http://www.w3.org/2000/svg" '
              f'viewBox="0 0 {plan.width} {plan.height}" width="{plan.width}" height="{plan.height}" '
-             'font-family="ui-monospace, monospace" font-size="12">'
+             'font-family="ui-monospace, monospace" font-size="12" fill="currentColor">'
              f'<title>{escape(text)}</title>',
              '<defs><marker id="jf-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
              'markerHeight="8" markerUnits="userSpaceOnUse" '
@@ -162,12 +164,12 @@ def _rise(columns: int) -> int:
 
 def _state(state: int, place: tuple[float, float], final: bool) -> str:
     x, y = place
-    ring = f'<circle cx="{x}" cy="{y}" r="{_RADIUS - 4}" class="jf-ring"/>' if final else ""
-    arrow = (f'<path d="M{x - _RADIUS - 26} {y}H{x - _RADIUS - 2}" class="jf-line" marker-end="url(#jf-tip)"/>'
-             if state == 0 else "")
+    ring = f'<circle cx="{x}" cy="{y}" r="{_RADIUS - 4}" class="jf-ring" {_STROKE}/>' if final else ""
+    arrow = (f'<path d="M{x - _RADIUS - 26} {y}H{x - _RADIUS - 2}" class="jf-line" {_STROKE} '
+             'marker-end="url(#jf-tip)"/>' if state == 0 else "")
     role = " ".join(name for name, yes in (("jf-start", state == 0), ("jf-final", final)) if yes)
     return (f'<g class="jf-state {role}" data-state="{state}">{arrow}'
-            f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" class="jf-disc"/>{ring}'
+            f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" class="jf-disc" {_STROKE}/>{ring}'
             f'<text x="{x}" y="{y + 4}" text-anchor="middle">{state}</text></g>')
 
 
@@ -189,7 +191,7 @@ def _edge(edge: Edge, plan: _Plan, aside: int) -> str:
     elif columns == 1 and aside:
         middle = (y1 + y2) / 2 + aside * _PARALLEL
         path = f"M{x1 + _RADIUS} {y1}Q{round((x1 + x2) / 2, 1)} {round(middle, 1)} {x2 - _RADIUS - 1} {y2}"
-        at = ((x1 + x2) / 2, (y1 + y2) / 2 + aside * _PARALLEL / 2 - 5)
+        at = ((x1 + x2) / 2, (y1 + y2) / 2 + aside * _PARALLEL / 2 + (-5 if aside < 0 else 13))
     elif columns == 1:
         tilt = (y2 - y1) / (x2 - x1)
         path = (f"M{x1 + _RADIUS} {round(y1 + tilt * _RADIUS, 1)}"
@@ -205,6 +207,6 @@ def _edge(edge: Edge, plan: _Plan, aside: int) -> str:
     inside = f' data-inside="{" ".join(map(str, edge.inside))}"' if edge.inside else ""
     return (f'<g class="{kind}" data-start="{edge.start}" data-end="{edge.end}"{inside}>'
             f"<title>{escape(edge.label)}</title>"
-            f'<path d="{path}" class="jf-line" fill="none" marker-end="url(#jf-tip)"/>'
+            f'<path d="{path}" class="jf-line" {_STROKE} marker-end="url(#jf-tip)"/>'
             f'<text x="{round(at[0], 1)}" y="{round(at[1], 1)}" text-anchor="middle" class="jf-label">'
             f"{escape(edge.label)}</text></g>")

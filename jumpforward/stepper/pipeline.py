@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TypeVar
 
-from jumpforward.stepper.automaton import minimal, visible_text
+from jumpforward.stepper.automaton import Edge, minimal, visible_text
 from jumpforward.stepper.picture import draw
 from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.constrain.regex.byte_automaton import spell_in_utf8
@@ -43,6 +43,22 @@ class PipelineStep:
     rows: list[tuple[str, ...]] = field(default_factory=list)
     svg: str = ""
 
+    @property
+    def sizes_text(self) -> str:
+        """The sizes, as `24 states, 15 keys`."""
+        return ", ".join(f"{count:,} {what}" for what, count in self.sizes)
+
+    def as_html(self) -> str:
+        """What it does and what it made: the picture where there is one, else the table."""
+        parts = [f"<p>{escape(self.text)}</p>", self.svg]
+        if self.rows and not self.svg:
+            head, *body = self.rows
+            parts.append('<table class="jf-table"><thead><tr>'
+                         + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head) + "</tr></thead><tbody>"
+                         + "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+                                   for row in body) + "</tbody></table>")
+        return "".join(parts)
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -55,15 +71,8 @@ class Pipeline:
         """The steps for a notebook."""
         parts = [f"<h4>From <code>{escape(self.pattern)}</code> to masks and jumps</h4>"]
         for number, step in enumerate(self.steps, 1):
-            sizes = ", ".join(f"{count:,} {what}" for what, count in step.sizes)
-            parts.append(f"<h5>{number}. {escape(step.name)}: {escape(sizes)} <small>({step.ms:.2f} ms)</small></h5>"
-                         f"<p>{escape(step.text)}</p>{step.svg}")
-            if step.rows:
-                head, *body = step.rows
-                parts.append("<table><thead><tr>" + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-                             + "</tr></thead><tbody>" + "".join(
-                    "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
-                    + "</tbody></table>")
+            parts.append(f"<h5>{number}. {escape(step.name)}: {escape(step.sizes_text)} "
+                         f"<small>({step.ms:.2f} ms)</small></h5>{step.as_html()}")
         return '<div class="jf-pipeline">' + "".join(parts) + "</div>"
 
 
@@ -108,7 +117,7 @@ class _Steps:
         edges = smallest.edges()
         self._add("minimal FSM", "States that no text tells apart are one; a chain of forced text is one drawn edge.",
                   [("states", len(smallest.rows)), ("drawn edges", len(edges)),
-                   ("chains", sum(bool(edge.inside) for edge in edges))], ms, svg=draw(smallest).svg)
+                   ("chains", sum(bool(edge.inside) for edge in edges))], ms, _edge_rows(edges), draw(smallest).svg)
         dfa, ms = _timed(lambda: spell_in_utf8(fsm.alphabet.intervals, fsm.rows, fsm.finals, self._budget))
         self._add("byte automaton", "Tokens are bytes and may end inside a character, so there are states there, too.",
                   [("states", len(dfa.table)), ("of them inside a character", len(dfa.table) - len(fsm.rows))], ms)
@@ -133,6 +142,13 @@ class _Steps:
     def _add(self, name: str, text: str, sizes: list[tuple[str, int]], ms: float,
              rows: list[tuple[str, ...]] | None = None, svg: str = "") -> None:
         self._steps.append(PipelineStep(name, text, sizes, ms, rows or [], svg))
+
+
+def _edge_rows(edges: list[Edge]) -> list[tuple[str, ...]]:
+    """The drawn edges in words, as far as there is room, for who sees no picture."""
+    return [("from", "by", "to", "states inside"),
+            *((str(edge.start), edge.label, str(edge.end), str(len(edge.inside) or ""))
+              for edge in edges[:_MOST_ROWS])]
 
 
 def _index_rows(counts: dict[int, int], accepting: set[int]) -> list[tuple[str, ...]]:

@@ -81,7 +81,8 @@ def record(config: EngineConfig, prompt: str | None, *, messages: Sequence[Messa
         progress: as `Engine`'s.
 
     Raises:
-        JumpforwardError: the request cannot be served.
+        JumpforwardError: the request cannot be served. One that fails on its way is recorded up to there, and its
+            last frame says why.
     """
     from shared_runtime.engine import Engine
 
@@ -99,7 +100,9 @@ def record(config: EngineConfig, prompt: str | None, *, messages: Sequence[Messa
                 frames.append(maker.frame(turn))
             result = next((event.result for event in engine.take_events() if event.result is not None), None)
         if result.error is not None:
-            raise result.error
+            if not any(frame.passes for frame in frames):
+                raise result.error
+            frames[-1].says.append(str(result.error))
         backend = config.backend or next(iter(stage.capabilities.backends), None)
     shown = messages[-1]["content"] if messages else prompt
     return Recording(

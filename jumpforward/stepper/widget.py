@@ -1,4 +1,4 @@
-"""The stepper in a notebook: the same player as on the web page, on a live decoder."""
+"""The stepper in a notebook: the player of the web page on a live decoder, and the compile of a regex that is typed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 import anywidget
 import traitlets
 
+from jumpforward.stepper.pipeline import pipeline_of
 from jumpforward.stepper.recording import Recording
+from shared_runtime.errors import JumpforwardError
+from shared_runtime.vocabulary import Vocabulary
 
 _PLAYER = Path(__file__).resolve().parent / "player"
 
@@ -29,3 +32,33 @@ class StepperWidget(anywidget.AnyWidget):
     def __init__(self, recordings: Recording | Sequence[Recording], **traits: Any) -> None:
         several = [recordings] if isinstance(recordings, Recording) else list(recordings)
         super().__init__(recordings=[one.as_dict() for one in several], **traits)
+
+
+class PipelineWidget(anywidget.AnyWidget):
+    """A field for a regex, and the steps of its compile, one at a time; `pattern` can be set, too.
+
+    Args:
+        pattern: the first regex. vocabulary: what the token index is made for.
+    """
+
+    _esm = _PLAYER / "pipeline.js"
+    _css = _PLAYER / "player.css"
+    pattern = traitlets.Unicode().tag(sync=True)
+    steps = traitlets.List(traitlets.Dict()).tag(sync=True)
+    error = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, pattern: str, vocabulary: Vocabulary, **traits: Any) -> None:
+        super().__init__(pattern=pattern, **traits)
+        self._vocabulary = vocabulary
+        self.observe(lambda _: self._compile(), "pattern")
+        self._compile()
+
+    def _compile(self) -> None:
+        try:
+            made = pipeline_of(self.pattern, self._vocabulary)
+        except JumpforwardError as error:
+            self.steps, self.error = [], str(error)
+            return
+        self.steps = [{"name": step.name, "sizes": step.sizes_text, "ms": f"{step.ms:.2f}", "html": step.as_html()}
+                      for step in made.steps]
+        self.error = ""

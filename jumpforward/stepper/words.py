@@ -110,8 +110,20 @@ def _loop(frame: Frame, rid: str) -> list[str]:
     if frame.overlap:
         lines.append("The next pass was launched before these results were looked at.")
     elif frame.gate is not None:
-        lines.append(f"The next pass had to wait for these results (gate: {frame.gate}).")
+        lines.append(f"{_GATES.get(frame.gate, 'The next pass had to wait for these results')} (gate: {frame.gate}).")
     return lines
+
+
+_GATES = {
+    "speculation": "The next pass had to wait: its draft is verified under a grammar that must have taken these tokens",
+    "backend_jump": "The next pass had to wait: it reads what is forced, and that is known when the grammar has taken "
+                    "these tokens",
+    "drafts": "The next pass had to wait: how many drafted tokens stay, or what is drafted next, is known only now",
+    "prefill": "The next pass had to wait: the prompt's keys and values, which others may share, are still computed",
+    "memory": "The next pass had to wait: memory is short, and who must give way depends on who has ended",
+    "nothing_to_run": "No pass was launched early: all that run are sure to end",
+}
+"""Why the loop did not run ahead, by the gate's reason (`shared_runtime/trace.py`)."""
 
 
 def _joined(tokens: list[Token]) -> str:
@@ -139,6 +151,8 @@ _HERE: dict[int, dict[str, str]] = {
         "mask": "Stage 4 fills one packed bit mask for the whole batch, row by row, and applies it once.",
         "overlap": "Stage 4 overlaps by an event: the forward thread waits before sampling until the mask is ready. "
                    "Jumping is off then.",
+        "gate": "Stage 4 launches the next pass before this one's token is known; with the gate shut it waits for the "
+                "results, as a loop without overlap does.",
         "extend": "Stage 4 compiled the grammar in a pool, while other requests ran."},
     5: {"jump": "The scheduler knows nothing of this: the backend said what is forced, and the pass that reads the "
                 "newest token reads the forced ones too. This is ours; SGLang has no caller for it since #4032.",

@@ -9,6 +9,7 @@ import pytest
 
 from jumpforward.cli import main
 from jumpforward.stepper.pipeline import Pipeline, pipeline_of
+from jumpforward.stepper.widget import PipelineWidget
 from shared_runtime.errors import ConstraintError, GrammarTimeoutError, UnsatisfiableConstraintError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.tokenizer import Tokenizer
@@ -61,6 +62,24 @@ def test_a_notebook_shows_it_and_the_pattern_stays_text(vocabulary: Vocabulary) 
     assert "&lt;b&gt;x{3}" in html
     assert "<svg" in html
     assert html.count("<h5>") == 8
+
+
+def test_the_widget_compiles_what_is_typed_and_says_what_is_wrong_with_it(vocabulary: Vocabulary) -> None:
+    widget = PipelineWidget("ab(cde)?", vocabulary)
+    steps = pipeline_of("ab(cde)?", vocabulary).steps
+    assert [(step["name"], step["sizes"]) for step in widget.steps] == [(step.name, step.sizes_text) for step in steps]
+    assert "<svg" in widget.steps[3]["html"]
+    widget.pattern = "("
+    assert widget.steps == []
+    assert "position 0" in widget.error
+    widget.pattern = "<b>"
+    assert widget.error == ""
+    assert all("<b>" not in step["html"] for step in widget.steps)
+
+
+def test_the_drawn_edges_are_told_in_words_too(vocabulary: Vocabulary) -> None:
+    step = next(step for step in pipeline_of("ab(cde)?", vocabulary).steps if step.name == "minimal FSM")
+    assert step.rows[1:] == [("0", "ab", "2", "1"), ("2", "cde", "5", "2")]
 
 
 def test_the_command_prints_every_step(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from jsonschema import Draft202012Validator
+from torch import Tensor
 
 from jumpforward.cli import main
 from jumpforward.stepper import recording as recording_module
@@ -17,6 +21,8 @@ from shared_runtime.constraint import Constraint
 from shared_runtime.errors import ConfigError
 from shared_runtime.policy import StageOptions
 from shared_runtime.sampling_params import SamplingParams
+from shared_runtime.schedule_batch import ScheduleBatch
+from stages.stage1_copied_fsm.decoder import CopiedFSMPolicy
 
 SCHEMA = json.loads(Path(recording_module.__file__).with_name("recording.schema.json").read_text())
 SHIP = Constraint.regex(r'\{"name": "[a-z]{1,8}", "age": [0-9]{1,2}\}')
@@ -82,6 +88,23 @@ def test_a_request_that_cannot_be_served_is_its_error(tiny_model: Path) -> None:
     with pytest.raises(Exception, match=r"json_object") as caught:
         record(EngineConfig(model=str(tiny_model)), "Hello", constraint=Constraint.json_object())
     assert type(caught.value).__name__ == "UnsupportedConstraintError"
+
+
+def test_a_request_that_fails_on_its_way_is_recorded_up_to_there(tiny_model: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """What went wrong is what one wants to step through; here a mask that leaves nothing from the third pass on."""
+    real, calls = CopiedFSMPolicy.constrain, itertools.count(1)
+
+    def forbids(self: CopiedFSMPolicy, logits: Tensor, batch: ScheduleBatch, positions: Sequence[int]) -> list[int]:
+        rows = real(self, logits, batch, positions)
+        if next(calls) >= 3:
+            logits.fill_(-torch.inf)
+        return rows
+
+    monkeypatch.setattr(CopiedFSMPolicy, "constrain", forbids)
+    recording = record(EngineConfig(model=str(tiny_model)), "Hello", constraint=SHIP)
+    assert [frame.finish for frame in recording.frames] == [None, None, "error"]
+    assert "leaves no token" in recording.frames[-1].says[-1]
 
 
 @pytest.mark.parametrize("mode", ["draft", "force"])

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.binding import Binding
 from textual.widgets import Static
 
+from jumpforward.stepper.pipeline import pipeline_of
+from jumpforward.stepper.pipeline_terminal import PipelineStepper
 from jumpforward.stepper.recording import Recording, record
 from jumpforward.stepper.terminal import Stepper
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
+from shared_runtime.policy import StageOptions
 from shared_runtime.sampling_params import SamplingParams
+from shared_runtime.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +29,11 @@ def recording(tiny_model: Path) -> Recording:
                   sampling=SamplingParams(max_new_tokens=60))
 
 
-def _drive(recording: Recording, scenario: Callable[[Stepper, Any], Awaitable[None]]) -> None:
+def _drive(recording: Recording, scenario: Callable[[Stepper, Any], Awaitable[None]],
+           size: tuple[int, int] = (140, 44)) -> None:
     async def run() -> None:
         app = Stepper(recording)
-        async with app.run_test(size=(140, 44)) as pilot:
+        async with app.run_test(size=size) as pilot:
             await scenario(app, pilot)
 
     asyncio.run(run())
@@ -96,10 +102,91 @@ def test_playing_moves_by_itself_and_stops_at_a_key(recording: Recording, monkey
     _drive(recording, scenario)
 
 
-def test_a_narrow_terminal_works(recording: Recording) -> None:
+def _visible(app: Stepper) -> list[str]:
+    return [name for name in ("says", "mask", "state", "loop") if app.query_one(f"#{name}").region.area]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 15), (200, 20)])
+def test_a_small_terminal_shows_one_pane_at_a_time(recording: Recording, size: tuple[int, int]) -> None:
+    async def scenario(app: Stepper, pilot: Any) -> None:
+        await pilot.press("j")
+        seen = [_visible(app)]
+        for key in ("v", "v", "v", "v", "3"):
+            await pilot.press(key)
+            seen.append(_visible(app))
+        assert seen == [["says"], ["mask"], ["state"], ["loop"], ["says"], ["state"]]
+        assert app.query_one("#state").region.height >= size[1] - 9, "what is shown has the room of all"
+
+    _drive(recording, scenario, size)
+
+
+def test_a_large_terminal_shows_all_panes_whatever_was_chosen(recording: Recording) -> None:
+    async def scenario(app: Stepper, pilot: Any) -> None:
+        for key in ("right", "v", "4"):
+            await pilot.press(key)
+            assert _visible(app) == ["says", "mask", "state", "loop"]
+        await pilot.resize_terminal(80, 24)
+        assert _visible(app) == ["loop"]
+
+    _drive(recording, scenario)
+
+
+def test_every_key_is_in_the_help(recording: Recording) -> None:
+    """Shown over the rest, and gone with the next key, which does nothing else."""
+    async def scenario(app: Stepper, pilot: Any) -> None:
+        await pilot.press("question_mark")
+        shown = str(app.screen.query_one("#help Static", Static).render())
+        for binding in app.BINDINGS:
+            assert isinstance(binding, Binding)
+            for key in binding.key.split(","):
+                assert key in shown.replace("?", "question_mark") or key in ("question_mark", "f1"), key
+        await pilot.press("n")
+        assert app.index == 0
+        await pilot.press("n")
+        assert app.index == 1
+
+    _drive(recording, scenario)
+
+
+def test_the_gate_is_shown_with_its_reason(tiny_model: Path) -> None:
+    config = EngineConfig(model=str(tiny_model), stage=5, exact=True, options=StageOptions(backend_jump="draft"))
+    made = record(config, "Describe a cat.", constraint=Constraint.regex("[a-z](sloop|schooner)"),
+                  sampling=SamplingParams(max_new_tokens=20))
+
+    async def scenario(app: Stepper, pilot: Any) -> None:
+        await pilot.press("g")
+        frame = made.frames[app.index]
+        assert frame.gate in ("backend_jump", "drafts")
+        assert f"off, gate: {frame.gate}" in _shown(app, "loop-text")
+        assert f"(gate: {frame.gate})" in _shown(app, "says-text")
+        assert "had to wait" in _shown(app, "says-text")
+
+    _drive(made, scenario)
+
+
+def test_the_compile_is_stepped_and_a_typed_regex_compiled(tiny_model: Path) -> None:
+    vocabulary = Tokenizer.from_folder(tiny_model).vocabulary
+
     async def run() -> None:
-        app = Stepper(recording)
-        async with app.run_test(size=(40, 15)) as pilot:
-            await pilot.press("right", "end")
+        app = PipelineStepper("(yes|no)", lambda typed: pipeline_of(typed, vocabulary))
+        async with app.run_test(size=(80, 24)) as pilot:
+            async def settled() -> str:
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+                return str(app.query_one("#list-text", Static).render())
+
+            assert "7 more" in await settled()
+            await pilot.press("n", "n", "n")
+            shown = await settled()
+            assert "minimal FSM" in shown
+            assert "jump map" not in shown, "what is behind is not told yet"
+            await pilot.press("slash", "end", "backspace", "enter")
+            assert "unterminated" in await settled()
+            await pilot.press("slash", "end", "x", ")", "enter")
+            assert "7 more" in await settled()
+            await pilot.press("end")
+            assert "the last step" in await settled()
+            assert app.pipeline is not None
+            assert app.pipeline.pattern == "(yes|nox)"
 
     asyncio.run(run())

@@ -48,7 +48,7 @@ function percent(probability) {
 /** An SVG of ours as an element; whatever a drawing does not need is left out, since a recording may come from anywhere. */
 function drawing(source) {
   const allowed = new Set(["svg", "g", "path", "circle", "text", "title", "defs", "marker"]);
-  const names = /^(class|d|cx|cy|r|x|y|width|height|viewBox|fill|text-anchor|font-family|font-size|role|id|orient|refX|refY|marker\w+|marker-end|data-[\w-]+)$/;
+  const names = /^(class|d|cx|cy|r|x|y|width|height|viewBox|fill|stroke|text-anchor|font-family|font-size|role|id|orient|refX|refY|marker\w+|marker-end|data-[\w-]+)$/;
   const parsed = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
   if (parsed.nodeName !== "svg") return null;
   const copy = (node) => {
