@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 
 class Wrong(AssertionError):
     """The learner's part does something else than it should; the message says what, for this one input."""
@@ -42,6 +44,24 @@ def expect_equal(got: object, wanted: object, where: str) -> None:
     """Raise `Wrong` unless they are equal, showing both."""
     if got != wanted:
         raise Wrong(f"{where}: yours gives {shown(got)}, expected {shown(wanted)}")
+
+
+def plain(value: Any) -> Any:
+    """The value with numbers of NumPy as Python's, made of Python's own types alone, so that `==` means what it says.
+
+    Raises:
+        Wrong: there is something else in it.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    kind = type(value)
+    if kind is dict:
+        return {plain(key): plain(one) for key, one in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(plain, value))
+    if value is None or kind in (bool, int, float, str, bytes):
+        return value
+    raise Wrong(f"your answer holds a {kind.__module__}.{kind.__name__}; return Python's own types (int, list, ...)")
 
 
 def shown(value: object, most: int = 160) -> str:

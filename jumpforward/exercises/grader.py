@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -56,8 +57,9 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every case of every set ran and passed."""
-        return self.stopped is None and bool(self.cases) and all(case.message is None for case in self.cases)
+        """Whether every case that was planned ran, once, and passed."""
+        came = [(case.set, case.name) for case in self.cases if case.message is None]
+        return self.stopped is None and bool(came) and len(self.cases) == len(came) and came == self.planned
 
     @property
     def first_failure(self) -> CaseResult | None:
@@ -98,6 +100,8 @@ class Grader:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="exercises-")
+        self._word = secrets.token_hex(16)  # begins each line of the sandbox's
+        self._last_words = ""
 
     def __enter__(self) -> Self:
         return self
@@ -122,17 +126,19 @@ class Grader:
                         stream.close()
         self._scratch.cleanup()
 
-    def check(self, exercise: Exercise, answer: Path, *, every_case: bool = False) -> CheckResult:
+    def check(self, exercise: Exercise, answer: Path, *, every_case: bool = False,
+              first_failure: bool = False) -> CheckResult:
         """Run the visible cases, and when they pass, those for grading.
 
         Args:
             answer: a file that defines the part, or a learner's folder.
             every_case: run those for grading in any case: for marks.
+            first_failure: run nothing behind the first case that fails.
         """
         result = CheckResult(exercise)
         began = time.monotonic()
         for sets in (SETS,) if every_case else (SETS[:1], SETS[1:]):
-            for event in self._run(exercise, answer, sets, result):
+            for event in self._run(exercise, answer, sets, result, first_failure=first_failure):
                 if event["event"] == "plan":
                     result.planned += [(name, case) for name, case in event["cases"]]
                 elif event["event"] == "case":
@@ -150,23 +156,33 @@ class Grader:
             return [], result.stopped
         return [Row(**row) for row in drawn[0]["rows"]], result.stopped or drawn[0]["message"]
 
-    def _run(self, exercise: Exercise, answer: Path, sets: Sequence[str], result: CheckResult) -> list[dict[str, Any]]:
+    def _run(self, exercise: Exercise, answer: Path, sets: Sequence[str], result: CheckResult, *,
+             first_failure: bool = False) -> list[dict[str, Any]]:
         """The events of one job; how it ended goes into `result`."""
         process = self._ready()
         output, trace = Path(self._scratch.name) / "output", Path(self._scratch.name) / "trace"
         for path in (output, trace):
             path.write_text("", encoding="utf-8")
+        # A file in the exercise's own folder is its author's, as `verify` checks them; learners have a folder.
+        trusted = answer.is_file() and answer.resolve().is_relative_to(exercise.folder.resolve())
         job = Job(str(exercise.folder), exercise.part, str(answer.resolve()), exercise.slug, sets,
-                  exercise.time_limit_s, exercise.memory_mb, str(output), str(trace))
+                  exercise.time_limit_s, exercise.memory_mb, str(output), str(trace), self._temporary(),
+                  exercise.packages, trusted, exercise.processes, first_failure)
         assert process.stdin is not None
         process.stdin.write(job.line())
         process.stdin.flush()
         events: list[dict[str, Any]] = []
-        while not events or events[-1]["event"] != "end":
+        while not events or events[-1]["event"] not in ("end", "gone"):
             events.append(self._event(process))
-        result.printed = (result.printed + output.read_text(encoding="utf-8", errors="replace"))[-_PRINTED:]
+        result.printed = (result.printed + _end_of(output))[-_PRINTED:]
         result.stopped = _stopped(events, exercise, _place(trace, answer))
         return events
+
+    def _temporary(self) -> str:
+        """What a check may write into: TMPDIR of its process."""
+        folder = Path(self._scratch.name) / "tmp"
+        folder.mkdir(exist_ok=True)
+        return str(folder)
 
     def _ready(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -175,25 +191,39 @@ class Grader:
                                   fix="use Linux, macOS, or WSL on Windows")
             environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
                                         "TRITON_INTERPRET": "1",
+                                        "TMPDIR": self._temporary(),
                                         # Else each thread reserves 64 MB of addresses, which the memory limit counts.
                                         "MALLOC_ARENA_MAX": "2"}
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jumpforward.exercises.sandbox"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, encoding="utf-8", cwd=ROOT, env=environment,
                 start_new_session=True)  # Ctrl-C is for us
-            self._event(self._process)
+            assert self._process.stdin is not None
+            self._process.stdin.write(f"{self._word}\n")
+            self._process.stdin.flush()
+            if self._event(self._process)["event"] != "ready":
+                raise ConfigError(f"the process for checks ended: {self._last_words}", where="exercises",
+                                  fix="run `make setup-dev`; the checks use the repository's tests")
         return self._process
 
     def _event(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """The next event; "gone" when the process has ended, "foreign" for a line that it did not write."""
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             self._process = None
             said = process.stderr.read().strip().splitlines() if process.stderr else []
+            self._last_words = said[-1] if said else "without a word"
             process.wait()
-            raise ConfigError(f"the process for checks ended: {said[-1] if said else 'without a word'}",
-                              where="exercises", fix="run `make setup-dev`; the checks use the repository's tests")
-        event: dict[str, Any] = json.loads(line)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+            return {"event": "gone"}
+        word, _, text = line.partition(" ")
+        if word != self._word:
+            return {"event": "foreign"}
+        event: dict[str, Any] = json.loads(text)
         return event
 
 
@@ -205,8 +235,15 @@ def missing_packages(exercise: Exercise) -> list[str]:
 def _stopped(events: list[dict[str, Any]], exercise: Exercise, place: str) -> str | None:
     """Why a job ended early, in words; None when it ran to its end."""
     kinds = {event["event"]: event for event in events}
-    end, started = kinds["end"], kinds.get("start")
+    started = kinds.get("start")
     where = f"in the case {started['case']!r}" if started is not None else "at the start"
+    if "foreign" in kinds:
+        return f"{where} your code wrote into the grader's channel; print what you want to see, and write nowhere else"
+    if "gone" in kinds:
+        return f"{where} your code ended the process that checks it"
+    if "refused" in kinds:
+        return str(kinds["refused"]["message"])
+    end = kinds["end"]
     if "unloadable" in kinds:
         return str(kinds["unloadable"]["message"])
     if "broken" in kinds:
@@ -220,6 +257,13 @@ def _stopped(events: list[dict[str, Any]], exercise: Exercise, place: str) -> st
     if "finished" not in kinds:
         return f"{where} the process ended with code {end['status']}{place}: does your code call os._exit?"
     return None
+
+
+def _end_of(output: Path) -> str:
+    """The last that was printed; it may be long."""
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - 4 * _PRINTED))
+        return file.read().decode("utf-8", "replace")[-_PRINTED:]
 
 
 def _place(trace: Path, answer: Path) -> str:

@@ -2,13 +2,15 @@
 
 Started as `python -m jumpforward.exercises.sandbox`. A job is a line of JSON on standard input; what happens comes
 as lines of JSON on standard output. The fork has limits on time, memory and file size and a session of its own, so an
-endless loop, a crash or `sys.exit` ends the fork and nothing else. This guards against accidents, not against malice.
+endless loop, a crash or `sys.exit` ends the fork and nothing else; `guard` refuses what no answer needs. This guards
+against accidents and curiosity, not against malice.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import importlib.util
 import json
@@ -23,8 +25,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
+from jumpforward.exercises.attempt import attempt
 from jumpforward.exercises.case import Case, Row, Wrong
 from jumpforward.exercises.catalogue import ROOT
+from jumpforward.exercises.guard import Guard
 
 _FILE_BYTES = 64 << 20
 _NOTICE_S = 0.5  # before the time limit, when a running fork notes where it is
@@ -38,6 +42,9 @@ class Job:
         folder: of the exercise. part: the name that an answer defines. answer: a file that defines it, or a
             learner's folder. slug: of the exercise. sets: "visible", "grading" or both; none of them draws the picture.
         time_limit_s, memory_mb: for all of it. output, trace: files that get what is printed, and where it was.
+        scratch: the folder that may be written into. packages: modules that are imported before the fork.
+        trusted: the answer is the author's, which may use the solution. processes: the tests start some.
+        first_failure: the cases behind the first that fails do not matter.
     """
 
     folder: str
@@ -49,6 +56,11 @@ class Job:
     memory_mb: int
     output: str
     trace: str
+    scratch: str
+    packages: Sequence[str] = ()
+    trusted: bool = False
+    processes: bool = False
+    first_failure: bool = False
 
     def line(self) -> str:
         """As it is sent."""
@@ -59,16 +71,20 @@ Emit = Callable[[dict[str, object]], None]
 
 
 def serve(requests: TextIO, events: TextIO) -> None:
-    """Do jobs until `requests` ends."""
+    """Do jobs until `requests` ends. Its first line is a word that begins every line of ours: nobody else's counts."""
+    word = requests.readline().strip()
 
     def emit(event: dict[str, object]) -> None:
-        events.write(json.dumps(event) + "\n")
+        events.write(f"{word} {json.dumps(event)}\n")
         events.flush()
 
     importlib.import_module("exercises.bench")
+    gc.freeze()  # a fork that collects garbage would copy all of it
     emit({"event": "ready"})
     for line in requests:
         job = Job(**json.loads(line))
+        for package in job.packages:  # once, and not in every fork
+            importlib.import_module(package)
         _supervise(job, emit)
 
 
@@ -76,12 +92,19 @@ def _supervise(job: Job, emit: Emit) -> None:
     """Fork, wait until it ends or its time is over, and say how it ended."""
     pid = os.fork()
     if pid == 0:
+        own = os.getpid()
+
+        def say(event: dict[str, object]) -> None:
+            if os.getpid() != own:  # somebody has forked, and the copy has come back to us
+                os._exit(1)
+            emit(event)
+
         try:
             _limit(job)
-            _do(job, emit)
-            emit({"event": "finished"})
+            _do(job, say)
+            say({"event": "finished"})
         except BaseException:
-            emit({"event": "broken", "message": traceback.format_exc()})
+            say({"event": "broken", "message": traceback.format_exc()})
         finally:
             sys.stdout.flush()
             os._exit(0)  # not through what the parent would clean up
@@ -96,6 +119,7 @@ def _supervise(job: Job, emit: Emit) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # with all it has started
     if not done:
+        os.kill(pid, signal.SIGKILL)  # should it have left its group
         status = os.waitpid(pid, 0)[1]
     emit({"event": "end", "status": os.waitstatus_to_exitcode(status), "timed_out": timed_out})
 
@@ -126,21 +150,33 @@ def _do(job: Job, emit: Emit) -> None:
     tests = {name: _tests(job, name) for name in job.sets}
     emit({"event": "plan", "cases": [[name, case.name] for name, cases in tests.items() for case in cases]})
     emit({"event": "start", "case": "loading your file"})
+    picture = None if tests else _module(job, "visible").picture
+    sys.dont_write_bytecode = True
+    guard = Guard(Path(job.folder).parent, Path(job.scratch), trusted=job.trusted, processes=job.processes)
+    answer = Path(job.answer)
+    guard.begin()
     part: list[Any] = []
-    message = _attempt(lambda: part.append(load_part(job)), job)
+    message = attempt(lambda: part.append(load_part(job)), answer, job.memory_mb)
+    message = guard.refused() or message or guard.replaced()
     if message is not None:
         emit({"event": "unloadable", "message": message})
         return
     for name, cases in tests.items():
         for case in cases:
             emit({"event": "start", "case": case.name})
-            message = _attempt(lambda case=case: case.run(part[0]), job)  # type: ignore[misc]  # bound at once
+            message = attempt(lambda case=case: case.run(part[0]), answer, job.memory_mb)  # type: ignore[misc]  # bound
+            message = guard.refused() or message
             emit({"event": "case", "set": name, "case": case.name, "message": message})
-    if not tests:
+            if message is not None and job.first_failure:
+                return
+    if picture is not None:
         emit({"event": "start", "case": "drawing the picture"})
         rows: list[Row] = []
-        message = _attempt(lambda: rows.extend(_module(job, "visible").picture(part[0])), job)
-        emit({"event": "picture", "rows": [asdict(row) for row in rows], "message": message})
+        message = attempt(lambda: rows.extend(picture(part[0])), answer, job.memory_mb)
+        emit({"event": "picture", "rows": [asdict(row) for row in rows], "message": guard.refused() or message})
+    replaced = guard.replaced()
+    if replaced is not None:
+        emit({"event": "refused", "message": replaced})
 
 
 def _tests(job: Job, name: str) -> list[Case]:
@@ -184,37 +220,6 @@ def _module_of(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _attempt(call: Callable[[], object], job: Job) -> str | None:
-    """What was wrong, in words; None for nothing."""
-    try:
-        call()
-    except AssertionError as wrong:  # `Wrong`, or what the museum's bench found broken
-        return str(wrong) or f"an assertion of yours failed{_place(wrong, job)}"
-    except NotImplementedError as error:
-        return f"not written yet{_place(error, job)}: {error}"
-    except MemoryError as error:
-        return f"it asked for more than {job.memory_mb} MB of memory{_place(error, job)}"
-    except SyntaxError as error:
-        return f"this is no Python: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
-    except SystemExit as error:
-        return f"your code ended the program with sys.exit({error.code!r}){_place(error, job)}; return or raise instead"
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        if "allocate memory" in str(error):
-            return f"it asked for more than {job.memory_mb} MB of memory{_place(error, job)}"
-        return f"it raised {type(error).__name__}: {error}{_place(error, job)}"
-    return None
-
-
-def _place(error: BaseException, job: Job) -> str:
-    """Where in the learner's code an error came from, " (file, line n)"; "" when it did not."""
-    base = str(Path(job.answer).resolve())
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if str(Path(frame.filename).resolve()).startswith(base)]
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _start() -> None:

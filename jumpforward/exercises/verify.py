@@ -22,11 +22,14 @@ def verify(exercise: Exercise, grader: Grader) -> Iterator[str]:
     yield from problems
     if problems:
         return
-    starter = grader.check(exercise, exercise.starter)
+    starter = grader.check(exercise, exercise.starter, first_failure=exercise.starter_says.startswith("^not written"))
     if starter.passed:
         yield "the starter passes: there is nothing to do"
     elif starter.first_failure is None or not re.search(exercise.starter_says, starter.first_failure.message or ""):
         yield f"the starter does not say {exercise.starter_says!r}: {starter.first_failure}"
+    for case in starter.cases:
+        if "complaint" in case.name and case.message is None:
+            yield f"the starter passes {case.name!r}: the symptom is not there"
     solution = grader.check(exercise, exercise.solution)
     if not solution.passed:
         yield f"the solution fails: {solution.first_failure}"
@@ -39,7 +42,7 @@ def verify(exercise: Exercise, grader: Grader) -> Iterator[str]:
         if row.yours != row.expected:
             yield f"the picture of the solution differs in {row.what!r}: {row.yours!r}, expected {row.expected!r}"
     for wrong in exercise.wrong:
-        failure = grader.check(exercise, wrong.file).first_failure
+        failure = grader.check(exercise, wrong.file, first_failure=True).first_failure
         if failure is None or failure.message is None:
             yield f"{wrong.file.name} passes, although {wrong.mistake}"
         elif re.search(wrong.says, failure.message) is None:

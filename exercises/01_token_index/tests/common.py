@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from exercises.bench import bench, in_place
-from jumpforward.exercises.case import Row, expect, sides
+from jumpforward.exercises.case import Row, expect, plain, sides
 from shared_runtime.constrain.compiling.compile_budget import Budget
 from shared_runtime.constrain.regex.byte_automaton import ByteAutomaton
 from shared_runtime.grammar_limits import GrammarLimits
@@ -36,8 +36,9 @@ def the_index_is_that_of_stage_1(part: TokenIndex, pattern: str, vocabulary: Voc
     dfa = automaton(pattern)
     real = build_fsm(dfa, ReducedVocabulary(vocabulary), Budget(GrammarLimits()))
     before = dfa.table.copy()
-    index = part(dfa.table, vocabulary.token_bytes)
-    expect(isinstance(index, dict), f"it must return a dict, and returns {type(index).__name__}")
+    made = part(dfa.table, vocabulary.token_bytes)
+    expect(type(made) is dict, f"it must return a dict, and returns {type(made).__name__}")
+    index: Index = plain(made)
     expect(bool((dfa.table == before).all()), "it wrote into the table, which is the caller's")
     ways = {0: b""}
     pending = [0]

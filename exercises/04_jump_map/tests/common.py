@@ -25,7 +25,7 @@ def what_is_forced_is_what_stage_2_says(part: Forced, pattern: str, come: bytes)
     before = dfa.table.copy()
     wanted, got = JumpForwardMap.of(dfa).forced(state), part(dfa.table, dfa.accepting, state)
     expect(bool((dfa.table == before).all()), "it wrote into the table, which is the caller's")
-    expect(isinstance(got, bytes), f"it must return bytes, and returns {type(got).__name__}")
+    expect(type(got) is bytes, f"it must return bytes, and returns {type(got).__name__}")
     inside = " (inside a character)" if 0x80 <= (wanted or b"\0")[0] < 0xC0 else ""
     shown = got if len(got) < 60 else got[:20] + b"... %d bytes" % len(got)
     expect(got == wanted, f"regex {pattern!r}, behind {come!r}{inside}: yours gives {shown!r}, expected {wanted!r}")

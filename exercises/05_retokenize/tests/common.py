@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from exercises.bench import bench, in_place
-from jumpforward.exercises.case import Row, expect
+from jumpforward.exercises.case import Row, expect, plain
 from shared_runtime.tokenizer import Tokenizer
 from stages.stage2_jump_forward import decoder
 from stages.stage2_jump_forward.jump_forward import retokenize
@@ -26,6 +26,8 @@ def the_ids_are_those_of_stage_2(part: Retokenize, prompt: Prompt, text: str) ->
     before = list(prompt_ids)
     wanted, got = retokenize(tokenizer, list(prompt_ids), text), part(tokenizer, prompt_ids, text)
     expect(prompt_ids == before, "it changed the prompt's ids")
+    expect(got is None or type(got) is list, f"it must return a list of ids or None, and returns {type(got).__name__}")
+    got = plain(got)
     where = f"prompt {prompt!r} (ids {before}), answer {text!r}"
     spelled = "" if got is None else tokenizer.decode([*before, *got])
     grown = f"; prompt and answer now spell {spelled!r}" if got is not None and tokenizer.decode(got) != text else ""

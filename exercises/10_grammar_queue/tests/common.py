@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from exercises.bench import bench, in_place
-from jumpforward.exercises.case import Row, expect
+from jumpforward.exercises.case import Row, expect, plain
 from shared_runtime import policy
 from shared_runtime.constraint import Constraint
 from shared_runtime.errors import GrammarTimeoutError, JumpforwardError
@@ -45,11 +45,19 @@ class Table:
 
     def admit(self, rid: str, key: str) -> object:
         """What `admit` says."""
-        return in_time(lambda: self.queue.admit(rid, key), f"admit({rid!r}, {key!r}) blocks")
+        return _outcome(in_time(lambda: self.queue.admit(rid, key), f"admit({rid!r}, {key!r}) blocks"), "admit")
 
     def poll(self) -> list[tuple[str, object]]:
         """What `poll` says."""
-        return [(rid, outcome) for rid, outcome in in_time(self.queue.poll, "poll blocks: it waits for a compile")]
+        return [(plain(rid), _outcome(outcome, "poll"))
+                for rid, outcome in in_time(self.queue.poll, "poll blocks: it waits for a compile")]
+
+
+def _outcome(value: object, said_by: str) -> object:
+    """None, an error, or what a compile of the tests gives: a text."""
+    expect(value is None or type(value) is str or isinstance(value, BaseException),
+           f"{said_by} gives {value!r} ({type(value).__name__}), which no compile gave")
+    return value
 
 
 def all_who_wait_get_the_grammar(part: QueueClass, count: int) -> None:

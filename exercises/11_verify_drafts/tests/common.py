@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from exercises.bench import bench, in_place
-from jumpforward.exercises.case import Row, Wrong, expect, sides
+from jumpforward.exercises.case import Row, Wrong, expect, plain, sides
 from shared_runtime import verification
 from shared_runtime.constrain.using.draft_rows import fill_along
 from shared_runtime.errors import ConstraintError
@@ -79,7 +79,7 @@ def the_masks_are_those_of_the_runtime(part: Any, pattern: str, come: str, guess
     draft, words = ids(guess), -(-VOCABULARY.width // 32)
     got, wanted = torch.full((len(draft) + 3, words), -1, dtype=torch.int32), torch.full(
         (len(draft) + 3, words), -1, dtype=torch.int32)
-    count = part.masks(grammar, got, 1, draft, VOCABULARY)
+    count = plain(part.masks(grammar, got, 1, draft, VOCABULARY))
     right = fill_along(real, wanted, 1, draft, VOCABULARY)
     where = f"regex {pattern!r}, behind {come!r}, the draft {guess!r}"
     expect(grammar.accepted == len(come), f"{where}: afterwards the grammar stands behind {grammar.accepted} tokens, "
@@ -108,10 +108,10 @@ def a_failing_library_leaves_the_grammar_where_it_was(part: Any) -> None:
 
 def the_run_is(part: Any, sampled: str, draft: str, wanted: str) -> None:
     """Which tokens count."""
-    got = part.verdict(ids(sampled), ids(draft), VOCABULARY.stop_ids)
+    got = plain(list(part.verdict(ids(sampled), ids(draft), VOCABULARY.stop_ids)))
     spelled = {token_id: character for character in sampled for token_id in ids(character)}
     shown = "".join(spelled.get(token_id, "!") for token_id in got)
-    expect(list(got) == ids(wanted), f"drafted {draft!r}, sampled {sampled!r} ('.' is a stop token): the run is "
+    expect(got == ids(wanted), f"drafted {draft!r}, sampled {sampled!r} ('.' is a stop token): the run is "
                                      f"{wanted!r}, yours is {shown!r}")
 
 

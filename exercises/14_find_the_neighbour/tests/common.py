@@ -23,6 +23,7 @@ def rows_that_nobody_fills_allow_all(part: type, width: int, steps: Sequence[Seq
     buffer = part(width, CPU)
     for number, (count, *filled) in enumerate(steps):
         mask = buffer.rows(count)
+        expect(type(mask) is Tensor, f"rows({count}) must be a tensor, and is a {type(mask).__name__}")
         expect(tuple(mask.shape) == (count, -(-width // 32)), f"rows({count}) has shape {tuple(mask.shape)}")
         told = "in the first step" if number == 0 else f"after the steps {list(steps[:number])} (rows, those filled)"
         for row in range(count):

@@ -1,0 +1,53 @@
+"""Calls into a learner's code, and what went wrong there in words that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from bdb import BdbQuit
+from collections.abc import Callable
+from pathlib import Path
+
+
+def attempt(call: Callable[[], object], answer: Path, memory_mb: int) -> str | None:
+    """What was wrong with a call; None for nothing. Whatever it raises ends here, but for KeyboardInterrupt.
+
+    Args:
+        answer: the learner's file or folder; the message names the line in it. memory_mb: the limit that there is.
+    """
+    try:
+        call()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _in_words(error, place_in(answer, error), memory_mb)
+    return None
+
+
+def _in_words(error: BaseException, place: str, memory_mb: int) -> str:
+    match error:
+        case AssertionError():  # `Wrong`, or what the museum's bench found broken
+            return str(error) or f"an assertion of yours failed{place}"
+        case NotImplementedError():
+            return f"not written yet{place}: {error}"
+        case SyntaxError():
+            return f"this is no Python: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
+        case SystemExit():
+            return f"your code ended the program with sys.exit({error.code!r}){place}; return or raise instead"
+        case BdbQuit():
+            return f"your code stops in a debugger{place}, and a check has no keyboard; print what you want to see"
+        case EOFError():
+            return f"your code waits for somebody to type{place}, and a check has no keyboard"
+        case OSError(errno=errno.EFBIG):
+            return f"your code printed or wrote more than a check may keep{place}: a loop that prints without end?"
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return f"it asked for more than {memory_mb} MB of memory{place}"
+    return f"it raised {type(error).__name__}: {error}{place}"
+
+
+def place_in(answer: Path, error: BaseException) -> str:
+    """Where in the learner's code an error came from, " (file, line n)"; "" when it did not."""
+    base = str(answer.resolve())
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if str(Path(frame.filename).resolve()).startswith(base)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
