@@ -38,6 +38,9 @@ class EngineOptions:
         help="'dummy' makes random weights of the model's shape.")] = "auto"
     dtype: Annotated[Literal["fp32", "bf16", "fp16"], typer.Option(
         "--dtype", rich_help_panel=_ENGINE, help="Of weights, activations and KV.")] = "fp32"
+    weights: Annotated[Literal["auto", "plain", "packed", "int8"], typer.Option(
+        "--weights", rich_help_panel=_ENGINE,
+        help="On a CPU: as in the file, packed for oneDNN (auto), or rounded to 8 bits (with bf16).")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(
         "--device", rich_help_panel=_ENGINE, help="'auto' takes CUDA where there is one.")] = "cpu"
     threads: Annotated[int | None, typer.Option(
@@ -64,8 +67,8 @@ class EngineOptions:
         from shared_runtime.policy import StageOptions
 
         return EngineConfig(model=self.model, load_format=self.load_format, stage=stage, backend=backend,
-                            dtype=self.dtype, device=self.device, threads=self.threads, exact=self.exact,
-                            attention=self.attention, cuda_graphs=self.cuda_graphs,
+                            dtype=self.dtype, weights=self.weights, device=self.device, threads=self.threads,
+                            exact=self.exact, attention=self.attention, cuda_graphs=self.cuda_graphs,
                             options=options or StageOptions(), overlap=overlap, trace=trace)
 
 

@@ -90,7 +90,7 @@ def assemble(config: EngineConfig, progress: Progress | None, ranks: RankGroup,
     loaded = loaded or _load(config, progress, ranks)
     if loaded.settings != _settings(config, ranks):
         raise ConfigError("the model was loaded with other settings", where="loaded",
-                          fix="leave it out, or keep model, load_format, dtype, device and exact as they were")
+                          fix="leave it out, or keep model, load_format, dtype, weights, device and exact as they were")
     model, tokenizer = loaded.model, loaded.tokenizer
     memory = _memory(config, model)
     overlaps = stage.capabilities.scheme(config.overlap) is not None
@@ -125,14 +125,14 @@ def check_ranks(config: EngineConfig, size: int, progress: Progress | None = Non
 def _load(config: EngineConfig, progress: Progress | None, ranks: RankGroup) -> LoadedModel:
     folder = locate_model(config.model, progress)
     model, decoder = load_model(folder, dtype=config.torch_dtype, device=config.torch_device, exact=config.exact,
-                                load_format=config.load_format, group=ranks)
+                                load_format=config.load_format, group=ranks, weights=config.weights)
     tokenizer = Tokenizer.from_folder(folder, vocab_width=model.vocab_size)
     return LoadedModel(_settings(config, ranks), model, decoder, tokenizer)
 
 
 def _settings(config: EngineConfig, ranks: RankGroup) -> tuple[object, ...]:
     """What decides about the weights and the way they are multiplied."""
-    return (config.model, config.load_format, config.torch_dtype, config.torch_device, config.exact,
+    return (config.model, config.load_format, config.torch_dtype, config.torch_device, config.exact, config.weights,
             ranks.rank, ranks.size)
 
 

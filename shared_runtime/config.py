@@ -11,6 +11,7 @@ import torch
 
 from shared_runtime.errors import ConfigError
 from shared_runtime.grammar_limits import GrammarLimits
+from shared_runtime.model.linear_kind import WeightsName, check_weights
 from shared_runtime.policy import StageOptions
 from shared_runtime.setting_checks import check_choice, check_flags, check_kind, check_whole
 
@@ -43,7 +44,10 @@ class EngineConfig:
         load_format: "dummy" makes random weights of the model's shape and reads no weight file.
         stage: 1 to 5, or the stage's name.
         backend: the grammar engine, for stages that have a choice; None takes the stage's default.
-        dtype: of weights, activations and the KV pool. device: "auto" takes CUDA when there is one.
+        dtype: of weights, activations and the KV pool.
+        weights: how linear layers hold them on a CPU. "plain" copies nothing; "packed" makes a copy in oneDNN's order;
+            "int8" rounds them to 8 bits (with bf16 only); "auto" packs up to 4 GiB in fast mode, where oneDNN can.
+        device: "auto" takes CUDA when there is one.
         threads: torch threads on a CPU; None takes `default_threads`.
         attention: "sdpa" is torch's own kernel; "flashinfer" reads the KV pool in place (CUDA, bf16 or fp16); "auto"
             takes FlashInfer where it is installed and fits.
@@ -71,6 +75,7 @@ class EngineConfig:
     stage: int | str = 1
     backend: str | None = None
     dtype: DtypeName = "fp32"
+    weights: WeightsName = "auto"
     device: DeviceName = "cpu"
     threads: int | None = None
     attention: AttentionName = "auto"
@@ -93,6 +98,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         check_choice("load_format", self.load_format, get_args(LoadFormat))
         check_choice("dtype", self.dtype, get_args(DtypeName))
+        check_choice("weights", self.weights, get_args(WeightsName))
         check_choice("device", self.device, get_args(DeviceName))
         check_choice("attention", self.attention, get_args(AttentionName))
         check_choice("schedule_policy", self.schedule_policy, get_args(SchedulePolicyName))
@@ -118,6 +124,7 @@ class EngineConfig:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("this torch sees no CUDA device", where="device",
                               fix="use --device cpu, or install a CUDA build of torch")
+        check_weights(self.weights, dtype=self.torch_dtype, device=self.torch_device, exact=self.exact)
 
     @property
     def torch_dtype(self) -> torch.dtype:

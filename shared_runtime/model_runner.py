@@ -17,6 +17,7 @@ from shared_runtime.memory_pool import ReqToTokenPool, TokenToKVPool
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.decoder import Decoder
 from shared_runtime.model.dummy import dummy_weights
+from shared_runtime.model.linear_kind import WeightsName, check_weights, linear_kind
 from shared_runtime.model.shard import local_config, local_weights
 from shared_runtime.model.weights import load_weights
 
@@ -24,7 +25,8 @@ LoadFormat = Literal["auto", "dummy"]
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device, exact: bool,
-               load_format: LoadFormat = "auto", group: RankGroup | None = None) -> tuple[ModelConfig, Decoder]:
+               load_format: LoadFormat = "auto", group: RankGroup | None = None,
+               weights: WeightsName = "auto") -> tuple[ModelConfig, Decoder]:
     """Read a Hugging Face model folder.
 
     Args:
@@ -34,22 +36,25 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device, exact:
         exact: a token's logits then depend on its request's tokens alone, to the bit.
         load_format: "dummy" makes random weights of the same shape.
         group: the ranks that share the model; None for one process alone.
+        weights: how they are held, as `linear_kind` takes it.
 
     Returns:
         The shape of the model, or of this rank's share, and the decoder.
 
     Raises:
         CheckpointError: the folder has a fault; the error names file and field or tensor.
-        ConfigError: so many ranks cannot share this model.
+        ConfigError: so many ranks cannot share this model, or these `weights` do not go with the other settings.
     """
     config = ModelConfig.from_folder(folder)
+    check_weights(weights, dtype=dtype, device=device, exact=exact)
     if load_format == "dummy":
-        weights = dummy_weights(config, dtype=dtype, device=device)
+        tensors = dummy_weights(config, dtype=dtype, device=device)
     else:
-        weights = load_weights(folder, config, dtype=dtype, device=device)
+        tensors = load_weights(folder, config, dtype=dtype, device=device)
     if group is not None and group.size > 1:
-        config, weights = local_config(config, group.size), local_weights(weights, group)
-    return config, Decoder(config, weights, exact=exact, group=group)
+        config, tensors = local_config(config, group.size), local_weights(tensors, group)
+    kind = linear_kind(weights, tensors, exact=exact)
+    return config, Decoder(config, tensors, exact=exact, kind=kind, group=group)
 
 
 class ModelRunner:

@@ -7,7 +7,7 @@ same shape: rows are cut into tiles of 16, and each tile is one product.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -27,10 +27,12 @@ class Linear(Protocol):
         ...
 
 
-LinearFactory = Callable[[Tensor, "Tensor | None"], Linear]
-"""Makes a layer from weight [out_features, in_features] and bias [out_features] or None: the place where
-another
-kind of layer (a packed or a quantised one) is put in."""
+Part = tuple[Tensor, "Tensor | None"]
+"""Weight [out_features, in_features] and bias [out_features] or None."""
+
+LinearFactory = Callable[[Sequence[Part]], Linear]
+"""Makes one layer whose output is that of each part, side by side: the place where another kind of layer (a packed or
+a quantised one) is put in."""
 
 
 class FastLinear:
@@ -39,6 +41,11 @@ class FastLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = weight
         self.bias = bias
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> FastLinear:
+        """As a `LinearFactory`; of a single part without copying it."""
+        return cls(*joined(parts))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply."""
@@ -51,6 +58,16 @@ class ExactLinear(FastLinear):
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply, tile by tile."""
         return in_tiles(super().__call__, x)
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The parts' weights and biases below each other: the weight and the bias of one layer."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(bias is None for _, bias in parts):
+        return torch.cat([weight for weight, _ in parts]), None
+    biases = [weight.new_zeros(weight.shape[0]) if bias is None else bias for weight, bias in parts]
+    return torch.cat([weight for weight, _ in parts]), torch.cat(biases)
 
 
 def exact_silu(x: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """Reading a model folder's safetensors files.
 
 Tensors stay mapped to their file where dtype and device allow it: the 538 MB of the embedded model are then
-ready in some hundredths of a second, and the first pass reads them in. That is also why query, key and value
-are three matrices here and not one: joining them would copy a third of the model, and made a one-token pass
-no faster.
+ready in some hundredths of a second, and the first pass reads them in. Joining query, key and value to one matrix
+would be a copy: that is left to the kinds of linear layer that copy anyway (`linear_kind`).
 """
 
 from __future__ import annotations
