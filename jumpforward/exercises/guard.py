@@ -44,7 +44,7 @@ class Guard:
     Args:
         folder: of the exercises. scratch: the one folder that may be written into.
         trusted: the answer is the author's own, which may use the solutions.
-        processes: the exercise's tests start processes.
+        processes: the exercise's tests start processes, and end them.
     """
 
     def __init__(self, folder: Path, scratch: Path, *, trusted: bool, processes: bool) -> None:
@@ -84,7 +84,7 @@ class Guard:
         elif event in _PROCESSES:
             if not self._processes:
                 self._refuse(f"your code starts another process ({event}); an answer runs in the one that it is given")
-        elif event in _OTHERS and not (event == "os.kill" and words[0] == os.getpid()):
+        elif event in _OTHERS and not (event == "os.kill" and (self._processes or words[0] == os.getpid())):
             self._refuse(f"your code {_OTHERS[event]} ({event}), which no answer needs")
 
     def _opened(self, path: object, mode: object, flags: object) -> None:
