@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,20 @@ class Trial:
         mode = way.removesuffix("+ngram")
         engine = self._engine(stage=5, backend=backend, options=StageOptions(
             backend_jump=mode, spec="none" if way == mode else "ngram"))  # type: ignore[arg-type]  # a test's text
+        return self._run(engine, ("regex", "json_schema", *(["ebnf"] if backend == "xgrammar" else [])))
+
+    def retokenized(self, stage: int) -> list[Result | None]:
+        """By a stage that jumps in the scheduler; stage 2 knows regular expressions only."""
+        if stage == 2:
+            return self._run(self._engine(stage=2), ("regex",))
+        return self._run(self._engine(stage=stage, backend="xgrammar"), ("regex", "json_schema", "ebnf"))
+
+    def _run(self, engine: Engine, kinds: Sequence[str]) -> list[Result | None]:
+        """One a request, in order; None for constraints of other kinds."""
         results: list[Result | None] = []
         for request in REQUESTS:
             constraint = _constraint(request["constraint"])
-            if backend != "xgrammar" and constraint.kind == "ebnf":
+            if constraint.kind not in kinds:
                 results.append(None)
                 continue
             messages = [{"role": "user", "content": TRIAL["prompts"][request["prompt"]]}]
@@ -120,8 +130,18 @@ def test_the_readme_tells_these_figures(trial: Trial) -> None:
             assert f" {mean['nats_per_byte']} |" in readme
 
 
-@pytest.mark.parametrize("way", ["draft", "draft+ngram", "none+ngram"])
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize("stage", [2, 4])
+def test_jumping_in_the_scheduler_takes_one_pass_more_than_the_trial(stage: int, trial: Trial) -> None:
+    """The trial jumped before the prompt's own pass; a stage that jumps looks for it before a decode step."""
+    for request, result in zip(REQUESTS, trial.retokenized(stage), strict=True):
+        if result is not None:
+            assert result.metrics.forward_passes == request["passes"]["retokenize"] + 1, request["prompt"]
+            assert result.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(("backend", "way"), [
+    ("xgrammar", "draft"), ("xgrammar", "draft+ngram"), ("xgrammar", "none+ngram"),
+    ("llguidance", "draft"), ("llguidance", "draft+ngram")])
 def test_a_draft_is_token_for_token_plain_masking_in_fewer_passes(backend: str, way: str, trial: Trial) -> None:
     for one, other in zip(trial.results("none", backend), trial.results(way, backend), strict=True):
         if one is not None and other is not None:
