@@ -51,6 +51,7 @@ Six folders; each file holds one noun. Behind its name, the stages that use it, 
     finite_schema      45     parts that no finite text can fill
     conjoined_schema   45     what stands beside anyOf, oneOf, allOf, said inside
     explicit_schema    45     for xgrammar
+    counted_strings    45     for xgrammar, too: strings with a length
     number_bounds      45     for llguidance
     regular_schema     345    as far as a regular expression can hold them
     schema_parts       345    levels that a library writes, leaves that we write
@@ -75,6 +76,7 @@ Six folders; each file holds one noun. Behind its name, the stages that use it, 
     index_plan         345    how large an index will be
     outlines_index     45     an index with its masks, for stages 4 and 5
     xgrammar_source    45     what xgrammar is told
+    xgrammar_compilers 45     when it makes its masks: at once, or when they are asked for
     llguidance_source  45     what llguidance is told
     token_view         45     vocabulary and tokenizer as llguidance looks at them
 """

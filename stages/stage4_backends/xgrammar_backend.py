@@ -11,6 +11,7 @@ from torch import Tensor
 from shared_runtime.constrain.grammars.start_check import check_start
 from shared_runtime.constrain.grammars.structural_tag import read_structural_tag
 from shared_runtime.constrain.libraries.known_deviations import warnings_of
+from shared_runtime.constrain.libraries.xgrammar_compilers import XGrammarCompilers
 from shared_runtime.constrain.libraries.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constrain.regex.regex_dialect import escape_choice
 from shared_runtime.constrain.schema.json_schema_checks import SchemaSource
@@ -88,27 +89,25 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
         super().__init__(context)
         self._source = XGrammarSource(context)
         self._lock = threading.Lock()
-        self._made: tuple[SurrogateFilter, xgrammar.GrammarCompiler] | None = None
+        self._made: tuple[SurrogateFilter, XGrammarCompilers] | None = None
 
-    def _library(self) -> tuple[SurrogateFilter, xgrammar.GrammarCompiler]:
-        """Made once, whichever thread asks first. The library's own cache stays off: ours has the refusals too."""
+    def _library(self) -> tuple[SurrogateFilter, XGrammarCompilers]:
+        """Made once, whichever thread asks first."""
         with self._lock:
             if self._made is None:
-                import xgrammar
-
                 self._made = (SurrogateFilter.of(self.context.vocabulary),
-                              xgrammar.GrammarCompiler(self._source.tokens(), max_threads=1, cache_enabled=False))
+                              XGrammarCompilers.over(self._source.tokens()))
             return self._made
 
     def init_value(self, constraint: Constraint) -> Compiled:
         """Compile with the library; what it would silently drop is warned of, or refused when strict."""
         import xgrammar
 
-        surrogates, compiler = self._library()
+        surrogates, compilers = self._library()
         source = self._written(constraint)
         warnings = warnings_of(DEVIATIONS, self.name, source.asked, strict=self.context.options.strict)
         with own_errors(constraint.kind):
-            compiled = self._compile(compiler, constraint, source.text)
+            compiled = self._compile(compilers, constraint, source.text)
         grammar = XGrammarGrammar(self.context.vocabulary, surrogates, compiled, xgrammar.GrammarMatcher(compiled))
         check_start(grammar, constraint.kind)
         return Compiled(grammar, warnings)
@@ -127,16 +126,16 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
             case kind:
                 assert_never(kind)
 
-    def _compile(self, compiler: xgrammar.GrammarCompiler, constraint: Constraint,
+    def _compile(self, compilers: XGrammarCompilers, constraint: Constraint,
                  text: str) -> xgrammar.CompiledGrammar:
         match constraint.kind:
             case "regex" | "choice":
-                return compiler.compile_regex(text)
+                return compilers.eager.compile_regex(text)
             case "json_schema" | "json_object":
-                return compiler.compile_json_schema(text, **self._source.json)
+                return compilers.suited_to(text).compile_grammar(text)
             case "ebnf":
-                return compiler.compile_grammar(text, root_rule_name=START_RULE)
+                return compilers.eager.compile_grammar(text, root_rule_name=START_RULE)
             case "structural_tag":
-                return compiler.compile_structural_tag(text)
+                return compilers.suited_to(text).compile_structural_tag(text)
             case kind:
                 assert_never(kind)

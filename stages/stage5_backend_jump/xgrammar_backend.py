@@ -18,6 +18,7 @@ from shared_runtime.config import usable_cores
 from shared_runtime.constrain.grammars.start_check import check_start
 from shared_runtime.constrain.grammars.structural_format import read_either_form
 from shared_runtime.constrain.libraries.known_deviations import warnings_of
+from shared_runtime.constrain.libraries.xgrammar_compilers import XGrammarCompilers
 from shared_runtime.constrain.libraries.xgrammar_source import START_RULE, XGrammarSource, own_errors
 from shared_runtime.constrain.schema.json_schema_checks import AskedSchema
 from shared_runtime.constrain.using.draft_rows import keep_reached, text_part
@@ -150,29 +151,26 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
         super().__init__(context)
         self._source = XGrammarSource(context)
         self._lock = threading.Lock()
-        self._made: tuple[XGrammarFiller, xgrammar.GrammarCompiler] | None = None
+        self._made: tuple[XGrammarFiller, XGrammarCompilers] | None = None
 
-    def _library(self) -> tuple[XGrammarFiller, xgrammar.GrammarCompiler]:
-        """Made once, whichever thread asks first. The library's own cache stays off: ours has the refusals too."""
+    def _library(self) -> tuple[XGrammarFiller, XGrammarCompilers]:
+        """Made once, whichever thread asks first."""
         with self._lock:
             if self._made is None:
-                import xgrammar
-
                 filler = XGrammarFiller(SurrogateFilter.of(self.context.vocabulary), FillGate(min(4, usable_cores())))
-                self._made = (filler, xgrammar.GrammarCompiler(self._source.tokens(), max_threads=1,
-                                                               cache_enabled=False))
+                self._made = (filler, XGrammarCompilers.over(self._source.tokens()))
             return self._made
 
     def dispatch_regex(self, constraint: Constraint) -> Compiled:
         """The pattern's normal form: written out, nothing in it means another thing to the library."""
         text = self._source.regex(constraint.source)
-        return self._build(constraint, lambda compiler: compiler.compile_regex(text))
+        return self._build(constraint, lambda compilers: compilers.eager.compile_regex(text))
 
     def dispatch_json_schema(self, constraint: Constraint) -> Compiled:
         """The schema, with our blanks."""
         source = self._source.schema(constraint)
-        return self._build(constraint, lambda compiler: compiler.compile_json_schema(source.text, **self._source.json),
-                           source.asked)
+        return self._build(constraint, lambda compilers:
+                           compilers.suited_to(source.text).compile_grammar(source.text), source.asked)
 
     def dispatch_json_object(self, constraint: Constraint) -> Compiled:
         """The schema of any object."""
@@ -181,23 +179,25 @@ class XGrammarGrammarBackend(BaseGrammarBackend):
     def dispatch_ebnf(self, constraint: Constraint) -> Compiled:
         """The library's own notation."""
         text = self._source.ebnf(constraint.source)
-        return self._build(constraint, lambda compiler: compiler.compile_grammar(text, root_rule_name=START_RULE))
+        return self._build(constraint, lambda compilers:
+                           compilers.eager.compile_grammar(text, root_rule_name=START_RULE))
 
     def dispatch_structural_tag(self, constraint: Constraint) -> Compiled:
         """Either form; the library itself reads only the newer one."""
         tag = read_either_form(constraint.source)
         source = self._source.format_tag(constraint) if tag is None else self._source.tag(tag)
-        return self._build(constraint, lambda compiler: compiler.compile_structural_tag(source.text), source.asked)
+        return self._build(constraint, lambda compilers:
+                           compilers.suited_to(source.text).compile_structural_tag(source.text), source.asked)
 
-    def _build(self, constraint: Constraint, build: Callable[[xgrammar.GrammarCompiler], xgrammar.CompiledGrammar],
+    def _build(self, constraint: Constraint, build: Callable[[XGrammarCompilers], xgrammar.CompiledGrammar],
                asked: Sequence[AskedSchema] = ()) -> Compiled:
         """Compile; what the library would silently drop of the schemas that are asked for is warned of, or refused."""
         import xgrammar
 
         warnings = warnings_of(DEVIATIONS, self.name, asked, strict=self.context.options.strict)
-        filler, compiler = self._library()
+        filler, compilers = self._library()
         with own_errors(constraint.kind):
-            compiled = build(compiler)
+            compiled = build(compilers)
         grammar = XGrammarGrammar(self.context.vocabulary, filler, compiled, xgrammar.GrammarMatcher(compiled))
         check_start(grammar, constraint.kind)
         return Compiled(grammar, warnings)

@@ -18,6 +18,7 @@ from shared_runtime.constrain.regex.regex_dialect import normalise
 from shared_runtime.constrain.regex.regex_tree import render
 from shared_runtime.constrain.regex.spellable import Speller
 from shared_runtime.constrain.schema.conjoined_schema import conjoined_schema
+from shared_runtime.constrain.schema.counted_strings import write_out
 from shared_runtime.constrain.schema.explicit_schema import explicit_schema
 from shared_runtime.constrain.schema.finite_schema import finite_part
 from shared_runtime.constrain.schema.json_schema_checks import AskedSchema, SchemaSource, read_schema
@@ -53,10 +54,10 @@ class XGrammarSource:
 
     def __init__(self, context: StageContext) -> None:
         self._speller = Speller(context.vocabulary)
-        self.json: JsonOptions = (
+        self._json: JsonOptions = (
             {"any_whitespace": False, "separators": (", ", ": ")} if context.options.whitespace == "compact"
             else {"any_whitespace": True, "max_whitespace_cnt": MOST_BLANKS})
-        self.json["strict_mode"] = False  # else an object that says nothing of further properties has none
+        self._json["strict_mode"] = False  # else an object that says nothing of further properties has none
 
     def tokens(self) -> xgrammar.TokenizerInfo:
         """The vocabulary: 30 ms for 49,152 tokens.
@@ -83,18 +84,22 @@ class XGrammarSource:
         return f"{source}\n{START_RULE} ::= root\n"
 
     def schema(self, constraint: Constraint, where: str = "json_schema") -> SchemaSource:
-        """A schema, or the one of `json_object`, said so that the library overlooks little of it.
+        """A schema, or the one of `json_object`, said so that the library overlooks little of it, as a grammar.
 
         Raises:
             ConstraintError: it is no schema, or cannot be served; `where` is its place.
         """
+        import xgrammar
+
         try:
             asked = finite_part(conjoined_schema(read_schema(constraint, where)))
             text = json.dumps(explicit_schema(asked, self._speller), ensure_ascii=False)
         except RecursionError:
             raise GrammarSyntaxError("the schema is nested too deep, or a name or pattern in it is too long",
                                      where=where) from None
-        return SchemaSource(text, ((where, asked),))
+        with own_errors(where):
+            grammar = str(xgrammar.Grammar.from_json_schema(text, **self._json))
+        return SchemaSource(write_out(grammar, self._speller), ((where, asked),))
 
     def tag(self, tag: StructuralTag) -> SchemaSource:
         """A tag, said in the `format` form, the only one that the library still reads.
@@ -132,13 +137,9 @@ class XGrammarSource:
 
     def _grammar(self, where: str, schema: object, asked: list[AskedSchema]) -> dict[str, object]:
         """A tag's schema as the library's grammar, which keeps our blanks; noted in `asked`."""
-        import xgrammar
-
         source = self.schema(Constraint.json_schema(json.dumps(schema, ensure_ascii=False)), where)
         asked += source.asked
-        with own_errors(where):
-            grammar = xgrammar.Grammar.from_json_schema(source.text, **self.json)
-        return {"type": "grammar", "grammar": str(grammar)}
+        return {"type": "grammar", "grammar": source.text}
 
 
 @contextmanager

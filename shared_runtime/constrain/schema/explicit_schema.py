@@ -16,6 +16,7 @@ from shared_runtime.constrain.regex.charset import NOTHING, CharSet
 from shared_runtime.constrain.regex.pattern_search import search_tree
 from shared_runtime.constrain.regex.regex_tree import Node, render, repeat
 from shared_runtime.constrain.regex.spellable import Speller
+from shared_runtime.constrain.schema.counted_strings import marked_pattern
 from shared_runtime.constrain.schema.json_schema_walk import Schema, map_subschemas
 from shared_runtime.constrain.schema.json_text import JSON_CHARACTER, JSON_UNSAFE, any_text_but, json_text
 from shared_runtime.constrain.schema.tidy_schema import BRANCHES, KEYWORDS
@@ -23,6 +24,8 @@ from shared_runtime.constrain.schema.tidy_schema import BRANCHES, KEYWORDS
 
 def explicit_schema(schema: object, speller: Speller) -> object:
     """The schema in the library's terms: of the same language, as far as the library can say it.
+
+    Strings with a length have a pattern that `counted_strings.write_out` replaces in the library's grammar.
 
     Args:
         schema: as `tidy_schema` gives it.
@@ -84,8 +87,10 @@ def _string(own: dict[str, Any], speller: Speller) -> Schema:
         return own | {"pattern": _anchored(json_text(search_tree(own["pattern"])), speller)}
     if "format" in own:
         return own
-    low, high = (None if bound is None else int(bound) for bound in (own.get("minLength", 0), own.get("maxLength")))
-    return {"type": "string", "pattern": _anchored(repeat(JSON_CHARACTER, low or 0, high), speller)}
+    low, most = int(own.get("minLength", 0)), own.get("maxLength")
+    high = None if most is None else int(most)
+    marked = marked_pattern(low, high) if high is None or low <= high else None
+    return {"type": "string", "pattern": marked or _anchored(repeat(JSON_CHARACTER, low, high), speller)}
 
 
 def _object(own: dict[str, Any], speller: Speller) -> Schema:
