@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 
 class Wrong(AssertionError):
     """The learner's part does something else than it should; the message says what, for this one input."""
@@ -52,6 +50,8 @@ def plain(value: Any) -> Any:
     Raises:
         Wrong: there is something else in it.
     """
+    import numpy as np  # here: the command line reads this file, too, and needs no NumPy
+
     if isinstance(value, np.generic):
         return value.item()
     kind = type(value)

@@ -76,6 +76,13 @@ class Exercise:
         """An answer that passes."""
         return self.folder / "solution.py"
 
+    @property
+    def summary(self) -> str:
+        """How long it takes and what one should know, in a line that its README begins with."""
+        about = f"stage{'s' * (len(self.stages) > 1)} {', '.join(map(str, self.stages))}" if self.stages else "the loop"
+        known = f" You should know: {'; '.join(self.prerequisites)}." if self.prerequisites else ""
+        return f"About {self.minutes} minutes, {self.difficulty}, {about}.{known}"
+
     def text(self, name: str) -> str:
         """One of its pages."""
         return (self.folder / name).read_text(encoding="utf-8")

@@ -176,6 +176,8 @@ class Grader:
             events.append(self._event(process))
         result.printed = (result.printed + _end_of(output))[-_PRINTED:]
         result.stopped = _stopped(events, exercise, _place(trace, answer))
+        if any(event["event"] in ("foreign", "refused") for event in events):  # nothing that was said can be believed
+            return [event for event in events if event["event"] == "plan"]
         return events
 
     def _temporary(self) -> str:

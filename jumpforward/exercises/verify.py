@@ -69,6 +69,9 @@ def _shape(exercise: Exercise) -> Iterator[str]:
     for name, headings in HEADINGS.items():
         if tuple(re.findall(r"^## (.+)$", exercise.text(name), re.MULTILINE)) != headings:
             yield f"{name} must have the headings {', '.join(headings)}"
+    paragraphs = exercise.text("README.md").split("\n\n")
+    if len(paragraphs) < 2 or " ".join(paragraphs[1].split()) != exercise.summary:
+        yield f"below its title, README.md must say: {exercise.summary}"
     if not all(exercise.hints()):
         yield "a hint is empty"
     for name in ("starter.py", "solution.py"):
