@@ -14,7 +14,7 @@ import torch
 from exercises.bench import bench
 from jumpforward.exercises.case import Row, Wrong, expect, expect_equal, sides
 from shared_runtime.conformance.target import Target
-from shared_runtime.constraint import Constraint
+from shared_runtime.constraint import Constraint, ConstraintKind
 from shared_runtime.errors import ConstraintError, GrammarSyntaxError
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.vocabulary import Vocabulary
@@ -37,7 +37,8 @@ NAME = "pocketre"
 def registered(part: BackendClass) -> Iterator[Target]:
     """The learner's backend in the registry, and stage 4 with it as the conformance suite sees one."""
     spec = get_stage(4)
-    backends = {**spec.capabilities.backend_constraints, NAME: frozenset({"regex", "choice"})}
+    kinds: frozenset[ConstraintKind] = frozenset({"regex", "choice"})
+    backends = {**spec.capabilities.backend_constraints, NAME: kinds}
     able = replace(spec.capabilities, backends=(*spec.capabilities.backends, NAME), backend_constraints=backends)
     register_backend(NAME, part)
     try:
@@ -221,7 +222,7 @@ def the_suite_is_content(part: BackendClass, test: Callable[..., None], *values:
             test(**{name: known[name] for name in wanted if name in known}, **rest)
         except AssertionError as error:
             line = traceback.extract_tb(error.__traceback__)[-1]
-            raise Wrong(f"the conformance suite, {test.__name__}{values or ''}: {error or line.line}") from error
+            raise Wrong(f"the conformance suite, {test.__name__}{values or ''}: {str(error) or line.line}") from error
 
 
 def picture(part: BackendClass) -> list[Row]:
