@@ -2,7 +2,8 @@
 
 A pass is cut into pieces, each one call of `scaled_dot_product_attention`. The modes differ in the cut alone:
 
-* fast: a decode batch is one piece, padded to its longest request; in an extend each request is a piece.
+* fast: requests that feed equally few tokens share a piece, padded to the longest of them, which is at most twice as
+  long as the shortest; any other request is a piece.
 * exact: each query token is a row of its own, and its keys are padded to a multiple of 64. What it is added
   to, and in which order, then depends on its own position alone. Rows share a call only where they have the
   same padded length: the kernel treats rows alike whatever their number, which
@@ -25,6 +26,8 @@ from shared_runtime.transfer import to_device
 
 KV_TILE = 64
 _SCRATCH_SLOT = 0
+_FEW = 32
+"""New tokens up to which requests share a piece: a stretch longer than that fills a call by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,14 @@ class AttentionPiece:
         tokens: the B * q_len query tokens' places in the pass, row after row: a stretch, or [B * q_len]
             int64.
         n_rows: B.
-        slots: [B, L] int64, or [1, L] when all rows read the same ones.
+        slots: [B, L] int64, or [1, L] when all rows read the same ones; a stretch of L slots that lie side by side and
+            all rows read, which need not be gathered.
         mask: added to the scores, broadcast to [B, 1, q_len, L]; None when every query sees every slot.
     """
 
     tokens: slice | Tensor
     n_rows: int
-    slots: Tensor
+    slots: Tensor | slice
     mask: Tensor | None
 
 
@@ -122,41 +126,89 @@ def _attend_piece(piece: AttentionPiece, q: Tensor, keys: Tensor, values: Tensor
 
 def _gather(pool: Tensor, piece: AttentionPiece) -> Tensor:
     """The piece's slots out of one layer's keys or values, [B, n_kv_heads, L, head_dim]."""
+    if isinstance(piece.slots, slice):
+        return pool[piece.slots].transpose(0, 1).expand(piece.n_rows, -1, -1, -1)
     # As an embedding look-up this is four times faster on a CPU than as pool[slots].
     rows = F.embedding(piece.slots, pool.view(pool.shape[0], -1))
     return rows.view(*rows.shape[:2], *pool.shape[1:]).transpose(1, 2).expand(piece.n_rows, -1, -1, -1)
 
 
 class FastPlanner:
-    """As few and as large pieces as the shapes allow."""
+    """As few and as large pieces as the shapes allow without much padding."""
 
     def __init__(self, req_to_token: ReqToTokenPool) -> None:
         self._table = req_to_token.table
 
     def pieces(self, batch: ForwardBatch, dtype: torch.dtype) -> list[AttentionPiece]:
-        """One piece when each request feeds one token, otherwise one a request."""
-        if len(batch.seq_lens) > 1 and all(n == 1 for n in batch.extend_lens):
-            return [self._one_token_each(batch, dtype)]
-        pieces: list[AttentionPiece] = []
+        """Requests with equally few new tokens and of much the same length together, any other alone."""
+        by_count: defaultdict[int, list[_Row]] = defaultdict(list)
         start = 0
-        for i, (n_kv, n_new) in enumerate(zip(batch.seq_lens, batch.extend_lens, strict=True)):
-            slots = self._table[batch.table_rows[i], :n_kv].unsqueeze(0)
-            mask = None
-            if 1 < n_new < n_kv:  # a stretch behind a prefix; is_causal would align it to the first key
-                mask = _visible(batch.positions[start : start + n_new], n_kv, dtype)
-            pieces.append(AttentionPiece(slice(start, start + n_new), 1, slots, mask))
+        for index, (n_kv, n_new) in enumerate(zip(batch.seq_lens, batch.extend_lens, strict=True)):
+            by_count[n_new].append(_Row(index, start, n_kv))
             start += n_new
+        pieces: list[AttentionPiece] = []
+        for n_new, rows in by_count.items():
+            groups = _much_alike(rows) if n_new <= _FEW else [[row] for row in rows]
+            for group in groups:
+                if len(group) == 1:
+                    pieces.append(self._alone(batch, group[0], n_new, dtype))
+                else:
+                    pieces.append(self._together(batch, group, n_new, dtype))
         return pieces
 
-    def _one_token_each(self, batch: ForwardBatch, dtype: torch.dtype) -> AttentionPiece:
-        longest = max(batch.seq_lens)
-        slots = self._table[batch.table_rows, :longest]
-        if min(batch.seq_lens) == longest:
-            return AttentionPiece(slice(0, len(batch.seq_lens)), len(batch.seq_lens), slots, None)
-        last = batch.positions[:, None]
-        slots = slots.masked_fill(torch.arange(longest, device=slots.device) > last, _SCRATCH_SLOT)
-        mask = _visible(last, longest, dtype)
-        return AttentionPiece(slice(0, len(batch.seq_lens)), len(batch.seq_lens), slots, mask.transpose(0, 2))
+    def _alone(self, batch: ForwardBatch, row: _Row, n_new: int, dtype: torch.dtype) -> AttentionPiece:
+        slots = self._table[batch.table_rows[row.index], :row.n_kv]
+        tokens = slice(row.start, row.start + n_new)
+        mask = None
+        if 1 < n_new < row.n_kv:  # a stretch behind a prefix; is_causal would align it to the first key
+            mask = _visible(batch.positions[tokens], row.n_kv, dtype)
+        return AttentionPiece(tokens, 1, _stretch(slots) or slots.unsqueeze(0), mask)
+
+    def _together(self, batch: ForwardBatch, rows: list[_Row], n_new: int, dtype: torch.dtype) -> AttentionPiece:
+        device = batch.positions.device
+        longest = max(row.n_kv for row in rows)
+        tokens: slice | Tensor = slice(rows[0].start, rows[0].start + len(rows) * n_new)
+        table_rows = batch.table_rows[rows[0].index : rows[0].index + len(rows)]
+        if any(row.index != rows[0].index + place for place, row in enumerate(rows)):
+            tokens = to_device([row.start + place for row in rows for place in range(n_new)], device)
+            table_rows = batch.table_rows[to_device([row.index for row in rows], device)]
+        slots = self._table[table_rows, :longest]
+        if n_new == 1 and all(row.n_kv == longest for row in rows):
+            return AttentionPiece(tokens, len(rows), slots, None)
+        positions = batch.positions[tokens]
+        last = positions.view(len(rows), n_new)[:, -1:]
+        slots = slots.masked_fill(torch.arange(longest, device=device) > last, _SCRATCH_SLOT)
+        mask = _visible(positions, longest, dtype).view(len(rows), 1, n_new, longest)
+        return AttentionPiece(tokens, len(rows), slots, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A request of a pass: its place among them, its first token's place among the tokens, its keys."""
+
+    index: int
+    start: int
+    n_kv: int
+
+
+def _much_alike(rows: list[_Row]) -> list[list[_Row]]:
+    """Groups in which the longest is less than twice as long as the shortest, each in the order of the pass."""
+    groups: list[list[_Row]] = []
+    longest = 0
+    for row in sorted(rows, key=lambda row: -row.n_kv):
+        if 2 * row.n_kv <= longest or not groups:
+            groups.append([])
+            longest = row.n_kv
+        groups[-1].append(row)
+    return [sorted(group, key=lambda row: row.index) for group in groups]
+
+
+def _stretch(slots: Tensor) -> slice | None:
+    """Slots [L] as a stretch when they ascend by one; None otherwise, and where looking would stall the device."""
+    if slots.device.type != "cpu" or not bool((slots[1:] - slots[:-1] == 1).all()):
+        return None
+    first = int(slots[0])
+    return slice(first, first + slots.shape[0])
 
 
 class ExactPlanner:
