@@ -37,7 +37,12 @@ def kv_bytes(engine: Engine, tokens: int) -> int:
 
 
 def bare_forward_ms(engine: Engine, batch: int, context: int, repeats: int = 8) -> float:
-    """Milliseconds of one decode pass of `batch` requests of `context` tokens each: no loop, no sampling, no grammar.
+    """The median of `bare_forward_times`."""
+    return statistics.median(bare_forward_times(engine, batch, context, repeats))
+
+
+def bare_forward_times(engine: Engine, batch: int, context: int, repeats: int = 8) -> list[float]:
+    """Milliseconds of decode passes of `batch` requests of `context` tokens each: no loop, no sampling, no grammar.
 
     The engine must be idle; what its prefix cache held is forgotten.
 
@@ -60,7 +65,7 @@ def bare_forward_ms(engine: Engine, batch: int, context: int, repeats: int = 8) 
             out_slots=slots[context - 1::context].clone(), table_rows=torch.tensor(found, device=device),
             seq_lens=[context] * batch, extend_lens=[1] * batch, logits_index=last)
         times = [timed(lambda: engine.parts.runner.forward(forward), device) for _ in range(repeats + 1)]
-        return 1e3 * statistics.median(times[1:])  # the first one chooses kernels
+        return [1e3 * one for one in times[1:]]  # the first one chooses kernels
     finally:
         if slots is not None:
             memory.pool.free(slots)

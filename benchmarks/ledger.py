@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import torch
 
+from benchmarks.curve import Point
+
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = "jumpforward-ledger/1"
 _PACKAGES = ("torch", "triton", "numpy", "tokenizers", "safetensors", "xgrammar", "llguidance", "outlines",
@@ -141,6 +143,7 @@ class Ledger:
     checks: list[Check] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     engines: list[EngineRow] = field(default_factory=list)
+    growth: list[Point] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     schema: str = SCHEMA
@@ -148,8 +151,9 @@ class Ledger:
     @classmethod
     def begin(cls, device: str, settings: dict[str, str]) -> Ledger:
         """An empty ledger of this machine, this code and this command."""
-        return cls(command=["python", *sys.argv], commit=_commit(), machine=_machine(device), packages=_packages(),
-                   settings=settings)
+        # The script's name without its folder: that says where somebody works, and nothing of the run.
+        command = ["python", Path(sys.argv[0]).name, *sys.argv[1:]]
+        return cls(command=command, commit=_commit(), machine=_machine(device), packages=_packages(), settings=settings)
 
     @property
     def failed(self) -> list[str]:
@@ -184,7 +188,7 @@ class Ledger:
     @property
     def keys(self) -> set[str]:
         """What has been measured."""
-        return {one.key for one in self.measurements} | {one.key for one in self.engines}
+        return {one.key for rows in (self.measurements, self.engines, self.growth) for one in rows}
 
     def write(self, path: Path) -> None:
         """Write the file; a reader sees the old one or the new one, never a half."""
@@ -199,7 +203,8 @@ class Ledger:
         rows = [Measurement(**one | {"ratios": {name: Interval(**ratio) for name, ratio in one["ratios"].items()}})
                 for one in data["measurements"]]
         return cls(**data | {"checks": [Check(**one) for one in data["checks"]], "measurements": rows,
-                             "engines": [EngineRow(**one) for one in data["engines"]]})
+                             "engines": [EngineRow(**one) for one in data["engines"]],
+                             "growth": [Point(**one) for one in data.get("growth", [])]})
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

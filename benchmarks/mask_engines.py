@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -21,6 +21,9 @@ from shared_runtime.errors import JumpforwardError
 from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageContext
 from shared_runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from stages.stage1_copied_fsm.fsm import RegexFSM
 
 
 class Walker(Protocol):
@@ -121,13 +124,26 @@ def _library(name: str, context: StageContext) -> MakeWalker:
     return make
 
 
-def _own_fsm(context: StageContext) -> MakeWalker:
+def fsm_builder(context: StageContext) -> Callable[[Constraint], RegexFSM]:
+    """Compiles regexes and JSON schemas as stage 1 does (schemas through stage 3's regex: stage 1 had none)."""
     from shared_runtime.constrain.libraries.regex_index import schema_regex
-    from stages.stage1_copied_fsm.fsm import RegexFSM, build_fsm
+    from stages.stage1_copied_fsm.fsm import build_fsm
     from stages.stage1_copied_fsm.regex import make_byte_automaton
     from stages.stage1_copied_fsm.tokenizer import ReducedVocabulary
 
     vocabulary = ReducedVocabulary(context.vocabulary)
+
+    def build(constraint: Constraint) -> RegexFSM:
+        budget = Budget(context.limits)
+        pattern = (schema_regex(constraint.source, context.options.whitespace) if constraint.kind == "json_schema"
+                   else constraint.source)
+        return build_fsm(make_byte_automaton(pattern, budget), vocabulary, budget)
+
+    return build
+
+
+def _own_fsm(context: StageContext) -> MakeWalker:
+    build = fsm_builder(context)
 
     class FSMWalker:
         def __init__(self, fsm: RegexFSM) -> None:
@@ -141,9 +157,7 @@ def _own_fsm(context: StageContext) -> MakeWalker:
             self._state = self._fsm.next_state(self._state, token_id)
 
     def make(constraint: Constraint) -> Callable[[], Walker]:
-        budget = Budget(context.limits)
-        pattern = schema_regex(constraint.source, context.options.whitespace)
-        fsm = build_fsm(make_byte_automaton(pattern, budget), vocabulary, budget)
+        fsm = build(constraint)
         return lambda: FSMWalker(fsm)
 
     return make

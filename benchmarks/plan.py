@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from benchmarks.growth import GrowthCell, growth_plan
 from benchmarks.modes import Mode, missing_for, modes_of
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Workload, all_workloads
 from shared_runtime.conformance.target import Target, all_targets
-
-PEERS = ("transformers", "xgrammar", "llguidance", "outlines")
-"""`transformers.generate` free, and with each library's logits processor."""
+from shared_runtime.errors import ConfigError
 
 ENGINES = ("stage1_fsm", "outlines", "xgrammar", "llguidance")
 """Mask engines alone."""
 
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Somebody else's loop.
+
+    Attributes:
+        loop: whose. backend: what masks in it; None without a constraint. beside: stage 5's backend that runs in turn
+            with it; None for the default. own_environment: it runs in another process, with its own packages.
+    """
+
+    loop: str
+    backend: str | None = None
+    beside: str | None = None
+    own_environment: bool = False
+
+    @property
+    def free(self) -> bool:
+        """Whether it answers without a constraint."""
+        return self.backend is None
+
+
+PEERS = (
+    Peer("transformers"), *(Peer("transformers", name, name) for name in ("xgrammar", "llguidance", "outlines")),
+    Peer("outlines", "outlines", "outlines"),
+    Peer("guidance", "llguidance", "llguidance", own_environment=True),
+    Peer("llama.cpp", own_environment=True), Peer("llama.cpp", "gbnf", own_environment=True),
+)
+"""`transformers.generate` free, and with each library's logits processor; Outlines from end to end; and two that need
+packages of their own, over the same GGUF."""
+
 _QUICK = {(1, "plain"), (2, "jump"), (3, "jump"), (4, "jump"), (5, "plain"), (5, "draft"), (5, "force"),
           (5, "force+draft")}
-_QUICK_LATER = {(1, "plain"), (5, "plain"), (5, "force+draft")}
+_QUICK_LATER = {(5, "plain"), (5, "force+draft")}
 """In a quick run, of the workloads behind the first one."""
 
 _BACKENDS_MEASURED_IN = {"plain", "draft", "force+draft"}
@@ -40,21 +69,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PeerCell:
-    """A workload on somebody else's loop; `backend` None is without a constraint."""
+    """A workload on somebody else's loop."""
 
     workload: Workload
-    name: str
+    peer: Peer
     batch: int
-
-    @property
-    def backend(self) -> str | None:
-        """The library that masks."""
-        return None if self.name == "transformers" else self.name
 
     @property
     def key(self) -> str:
         """As `Measurement.key`."""
-        return f"{self.workload.name}/0/{self.backend or '-'}/transformers/{self.batch}"
+        return f"{self.workload.name}/0/{self.peer.backend or '-'}/{self.peer.loop}/{self.batch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +93,7 @@ class EngineCell:
         return f"masks/{self.engine}"
 
 
-AnyCell = Cell | PeerCell | EngineCell
+AnyCell = Cell | PeerCell | EngineCell | GrowthCell
 
 
 def plan(workloads: Sequence[Workload], *, quick: bool, stages: Sequence[int] = (), peers: bool = True,
@@ -81,14 +105,37 @@ def plan(workloads: Sequence[Workload], *, quick: bool, stages: Sequence[int] = 
         peers, engines: with other loops, and with the mask engines alone.
     """
     cells: list[AnyCell] = []
+    alone: list[AnyCell] = [EngineCell(name) for name in ENGINES] if engines else []
     for index, workload in enumerate(workloads):
         few = None if not quick else _QUICK_LATER if index else _QUICK
         for batch in workload.quick if quick else workload.batches:
             cells += _own(workload, batch, few, stages)
-            if peers:
-                cells += [PeerCell(workload, name, batch) for name in (PEERS[:2] if quick else PEERS)
-                          if _has(name, workload)]
-    return cells + ([EngineCell(name) for name in ENGINES] if engines else [])
+            if peers and not (quick and index):
+                cells += [PeerCell(workload, peer, batch) for peer in (PEERS[:2] if quick else PEERS)
+                          if _has(peer, workload, batch)]
+        if quick and not index:
+            cells, alone = cells + alone, []
+    return cells + alone
+
+
+def cells_named(keys: Sequence[str]) -> list[AnyCell]:
+    """The cells of some rows, by the `key` that a report gives for each; any batch size, measured before or not.
+
+    Raises:
+        ConfigError: no row has this key.
+    """
+    found: list[AnyCell] = []
+    for key in keys:
+        name, _, batch = key.split("/", 1)[0], *key.rpartition("/")[1:]
+        sizes = (int(batch),) if batch.isascii() and batch.isdigit() and int(batch) else ()
+        workloads = [replace(one, batches=sizes) for one in all_workloads() if one.name == name]
+        known: list[AnyCell] = [*plan(workloads, quick=False), *growth_plan()]
+        cell = next((one for one in known if one.key == key), None)
+        if cell is None:
+            raise ConfigError(f"there is no row {key!r}", where="--row",
+                              fix="take it from `jumpforward bench report`, such as ship_card/5/xgrammar/draft/1")
+        found.append(cell)
+    return found
 
 
 def _own(workload: Workload, batch: int, few: set[tuple[int, str]] | None, stages: Sequence[int]) -> Iterator[Cell]:
@@ -106,6 +153,10 @@ def _own(workload: Workload, batch: int, few: set[tuple[int, str]] | None, stage
                 yield Cell(workload, target, mode, batch)
 
 
-def _has(peer: str, workload: Workload) -> bool:
-    """Whether a peer can be asked for this: the others' words for a structural tag are not tried."""
-    return "structural_tag" not in workload.kinds or peer == "transformers"
+def _has(peer: Peer, workload: Workload, batch: int) -> bool:
+    """Whether a peer can be asked for this: the others' words for a structural tag are not tried.
+
+    Those with packages of their own are libraries for one request at a time.
+    """
+    tagged = "structural_tag" in workload.kinds and not peer.free
+    return not tagged and (batch == 1 or not peer.own_environment)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.curve import power
+from benchmarks.growth import CURVES, CurveSpec
 from benchmarks.ledger import Ledger
 from benchmarks.report import label
 from jumpforward.drawing import altair_for, save_chart
@@ -20,7 +22,8 @@ def write_plots(ledger: Ledger, folder: Path) -> list[Path]:
         ConfigError: altair is missing, or the folder cannot be written.
     """
     altair = altair_for("bench report", folder)
-    drawn = [_passes(altair, ledger, folder), _over_free(altair, ledger, folder), _engines(altair, ledger, folder)]
+    drawn = [_passes(altair, ledger, folder), _over_free(altair, ledger, folder), _engines(altair, ledger, folder),
+             *(_growth(altair, ledger, folder, one) for one in CURVES)]
     return [one for one in drawn if one is not None]
 
 
@@ -64,6 +67,29 @@ def _engines(alt: Any, ledger: Ledger, folder: Path) -> Path | None:
         f"{one['engine']} {one['percentile']} {one['us']}" for one in values)
     return _save(chart.properties(title="Mask engines alone", width=480, height=240), folder / "mask_engines.svg", text,
                  values)
+
+
+def _growth(alt: Any, ledger: Ledger, folder: Path, spec: CurveSpec) -> Path | None:
+    """Both axes logarithmic, so that a line of slope 1 is linear growth; such a line is drawn beside them."""
+    values: list[dict[str, Any]] = [{"of": one.of, "size": one.size, "ms": one.ms["p50"]}
+                                    for one in ledger.growth if one.curve == spec.name]
+    if not values:
+        return None
+    smallest = min(values, key=lambda one: int(one["size"]))
+    linear = [{"size": one["size"], "ms": smallest["ms"] * one["size"] / smallest["size"]} for one in values]
+    x = alt.X("size:Q", title=spec.unit, scale=alt.Scale(type="log"))
+    y = alt.Y("ms:Q", title="milliseconds, median", scale=alt.Scale(type="log"))
+    chart = alt.layer(
+        alt.Chart(alt.Data(values=linear)).mark_line(strokeDash=[4, 4], color="#767676").encode(x=x, y=y),
+        alt.Chart(alt.Data(values=values)).mark_line(point=True).encode(
+            x=x, y=y, color=alt.Color("of:N", title=None), strokeDash="of:N", shape="of:N"))
+    powers = {of: power([one for one in ledger.growth if (one.curve, one.of) == (spec.name, of)]) for of in spec.of}
+    text = f"{spec.name.capitalize()}, milliseconds by {spec.unit}, beside a line of linear growth: " + "; ".join(
+        f"{of} " + ", ".join(f"{one['size']}: {one['ms']}" for one in values if one["of"] == of)
+        + f", at its end by the power {grows:.2f}" for of, grows in powers.items() if grows is not None)
+    name = f"growth_{spec.name.replace(' ', '_')}.svg"
+    return _save(chart.properties(title=f"{spec.name.capitalize()}: {spec.why}", width=480, height=300),
+                 folder / name, text, values)
 
 
 def _save(chart: Any, path: Path, text: str, values: list[dict[str, Any]]) -> Path | None:

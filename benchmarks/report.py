@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from benchmarks.curve import LINEAR, Point, power
+from benchmarks.growth import CURVES
 from benchmarks.ledger import Interval, Ledger, Measurement
 from benchmarks.workloads import all_workloads
+
+LEFT_OUT = "left out: "
+"""So begins the note about a row that could not be measured: its key and the reason follow."""
+
+_USUAL = {"model": "embedded", "load_format": "auto", "dtype": "fp32", "device": "cpu", "threads": "1",
+          "exact": "False", "pairs": "5"}
+"""What `bench run` takes by itself on a machine of two cores; threads are named where they are others."""
 
 _COUNTS = ("steps", "sampled", "jumped", "forced", "drafted", "accepted", "masks", "reencoded", "recomputed", "cached",
            "requeued")
@@ -28,11 +39,17 @@ def report(ledger: Ledger) -> str:
         parts += [counts_table(own), times_table(own), quality_table(own)] if own else []
         peers = [one for one in rows if not one.stage]
         parts += [peers_table(peers)] if peers else []
+        parts.append("Measure a row again:\n\n" + "\n".join(
+            f"- {label(one)}, batch {one.batch}: `{again(ledger, one.key)}`" for one in rows))
     if ledger.engines:
-        parts += ["## Mask engines alone", engines_table(ledger)]
+        parts += ["## Mask engines alone", engines_table(ledger), "Measure a row again:\n\n" + "\n".join(
+            f"- {one.engine}: `{again(ledger, one.key)}`" for one in ledger.engines)]
+    if ledger.growth:
+        example = again(ledger, ledger.growth[-1].key)
+        parts += ["## Growth", growth_table(ledger), f"Measure a point again: `{example}`"]
     parts += ["## Where it loses", losses(ledger)]
     if ledger.notes:
-        parts += ["## Notes", "\n".join(f"- {one}" for one in ledger.notes)]
+        parts += ["## Notes", "\n".join(f"- {one}" for one in _notes(ledger.notes))]
     if ledger.unfinished:
         parts += ["## Not measured yet", "\n".join(f"- {one}" for one in ledger.unfinished)]
     return "\n\n".join(parts) + "\n"
@@ -105,10 +122,34 @@ def engines_table(ledger: Ledger) -> str:
                   *(f"TBM us {one}" for one in places)), rows) + (f"\n\n{said}" if said else "")
 
 
+def growth_table(ledger: Ledger) -> str:
+    """A line a curve: from where to where, what it costs there, and by which power it grows at its end."""
+    rows = []
+    for spec in CURVES:
+        for of in spec.of:
+            points = sorted((one for one in ledger.growth if (one.curve, one.of) == (spec.name, of)),
+                            key=lambda one: one.size)
+            if points:
+                first, last, grows = points[0], points[-1], power(points)
+                rows.append((f"{spec.name}, {of}", spec.unit, f"{first.size} to {last.size}",
+                             _small(first.ms["p50"]), _small(last.ms["p50"]), *_verdict(grows)))
+    return table(("curve", "of", "sizes", "ms p50, first", "ms p50, last", "grows by the power", "linear or better"),
+                 rows)
+
+
+def again(ledger: Ledger, key: str) -> str:
+    """The command that measures one row of a ledger again, with the ledger's settings."""
+    settings, words = ledger.settings, ["jumpforward", "bench", "run", "--row", key]
+    for name, usual in _USUAL.items():
+        value = settings.get(name, usual)
+        words += [] if value == usual else [f"--{name}".replace("_", "-"), *([] if name == "exact" else [value])]
+    return shlex.join([*words, "--out", "row.json"])
+
+
 def label(one: Measurement) -> str:
     """The row's name: stage, mode, backend."""
     if not one.stage:
-        return "transformers" + (f" + {one.backend}" if one.backend else "")
+        return one.mode + (f" + {one.backend}" if one.backend not in (None, one.mode) else "")
     mode = "" if one.mode == "plain" else f"+{one.mode}"
     return f"{one.stage}{mode} {one.backend or ''}".strip()
 
@@ -135,8 +176,13 @@ def _head(ledger: Ledger) -> str:
 
 
 def losses(ledger: Ledger) -> str:
-    """Every ratio that is against us, worst first."""
+    """Every ratio that is against us, worst first, and every curve that grows faster than its size."""
     found = []
+    for (curve, of), points in _lines(ledger.growth).items():
+        grows = power(points)
+        if grows is not None and grows > LINEAR:
+            found.append((grows, f"- growth, {curve}, {of}: by the power {grows:.2f} of its size, up to "
+                                 f"{max(one.size for one in points)}"))
     for one in ledger.measurements:
         for name, ratio in one.ratios.items():
             loss = ratio.median if one.stage else 1 / ratio.median
@@ -147,6 +193,30 @@ def losses(ledger: Ledger) -> str:
                                     f"{'' if one.stage else name.removeprefix('over_') + ' is '}{loss:.2f}x {what}"
                                     f"{'' if ratio.pairs > 1 else ', of one pair'}{sure if ratio.pairs > 1 else ''}"))
     return "\n".join(text for _, text in sorted(found, reverse=True)) or "No ratio is above 1.03."
+
+
+def _lines(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
+    found: dict[tuple[str, str], list[Point]] = {}
+    for one in points:
+        found.setdefault((one.curve, one.of), []).append(one)
+    return found
+
+
+def _verdict(grows: float | None) -> tuple[str, str]:
+    return ("-", "-") if grows is None else (f"{grows:.2f}", "yes" if grows <= LINEAR else "no")
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    """The notes; what was left out for one reason is one of them."""
+    reasons = Counter(one.split(": ", 2)[2] for one in notes if one.startswith(LEFT_OUT))
+    rest = [one for one in notes if not one.startswith(LEFT_OUT)]
+    return rest + [f"{LEFT_OUT}{count} rows: {reason}" if count > 1 else
+                   next(one for one in notes if one.startswith(LEFT_OUT) and one.endswith(reason))
+                   for reason, count in reasons.items()]
+
+
+def _small(value: float) -> str:
+    return _ms(value) if value >= 1 else f"{value:.3g}"
 
 
 def _ms(value: float) -> str:

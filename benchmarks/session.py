@@ -11,12 +11,15 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.curve import Point
 from benchmarks.denominators import memory_bandwidth
+from benchmarks.growth import Growth, GrowthCell
 from benchmarks.ledger import EngineRow, Ledger, Measurement, NotHereError
 from benchmarks.mask_engines import engine_named, measure_engine
 from benchmarks.measuring import Lab, with_bounds
 from benchmarks.peers import Peers
 from benchmarks.plan import AnyCell, EngineCell, PeerCell
+from benchmarks.report import LEFT_OUT
 from benchmarks.results import read_ledger
 from benchmarks.workloads import schema_slice
 from shared_runtime.config import EngineConfig, usable_cores
@@ -47,6 +50,7 @@ class Session:
     progress: Progress = lambda _what, _done, _total: None
     _lab: Lab | None = field(default=None, init=False)
     _peers: Peers | None = field(default=None, init=False)
+    _growth: Growth | None = field(default=None, init=False)
 
     def run(self, cells: Sequence[AnyCell]) -> Ledger:
         """Measure what the ledger does not have yet; it is written after every cell.
@@ -58,13 +62,17 @@ class Session:
         ledger = self._ledger()
         todo = [cell for cell in cells if cell.key not in ledger.keys | _left_out(ledger)]
         ledger.unfinished = [cell.key for cell in todo]
-        for index, cell in enumerate(todo):
-            if index and until is not None and time.monotonic() > until:
-                break
-            self.progress(cell.key, index, len(todo))
-            self._one(ledger, cell)
-            ledger.unfinished = [one.key for one in todo[index + 1:]]
-            ledger.write(self.out)
+        try:
+            for index, cell in enumerate(todo):
+                if index and until is not None and time.monotonic() > until:
+                    break
+                self.progress(cell.key, index, len(todo))
+                self._one(ledger, cell)
+                ledger.unfinished = [one.key for one in todo[index + 1:]]
+                ledger.write(self.out)
+        finally:
+            if self._peers is not None:
+                self._peers.close()
         ledger.write(self.out)
         return ledger
 
@@ -72,18 +80,25 @@ class Session:
         try:
             row = self._measure(ledger, cell)
         except (JumpforwardError, NotHereError, ImportError) as error:
-            ledger.notes.append(f"left out: {cell.key}: {' '.join(str(error).split())[:300]}")
+            ledger.notes.append(f"{LEFT_OUT}{cell.key}: {' '.join(str(error).split())[:300]}")
             return
         if isinstance(row, EngineRow):
             ledger.engines.append(row)
+        elif isinstance(row, Point):
+            ledger.growth.append(row)
         else:
             ledger.measurements = with_bounds([*ledger.measurements, row])
 
-    def _measure(self, ledger: Ledger, cell: AnyCell) -> Measurement | EngineRow:
+    def _measure(self, ledger: Ledger, cell: AnyCell) -> Measurement | EngineRow | Point:
         if isinstance(cell, EngineCell):
             tokenizer = Tokenizer.from_folder(locate_model(self.config.model, self.progress))
             return measure_engine(cell.engine, engine_named(cell.engine, tokenizer, self.config.limits), tokenizer,
                                   schema_slice(), self.progress)
+        if isinstance(cell, GrowthCell):
+            if self._growth is None:
+                self._set_threads()
+                self._growth = Growth(self.config)
+            return self._growth.measure(cell)
         if self._lab is None:
             self._lab = self._new_lab(ledger)
         if isinstance(cell, PeerCell):
@@ -92,9 +107,12 @@ class Session:
             return self._peers.measure(cell)
         return self._lab.measure(cell)
 
-    def _new_lab(self, ledger: Ledger) -> Lab:
+    def _set_threads(self) -> None:
         if self.config.torch_device.type == "cpu":
             torch.set_num_threads(self.config.thread_count)
+
+    def _new_lab(self, ledger: Ledger) -> Lab:
+        self._set_threads()
         bandwidth = memory_bandwidth(self.config.torch_device, self.bandwidth_bytes)
         ledger.notes.append(f"memory bandwidth, measured by reading a matrix: {bandwidth / 1e9:.1f} GB/s")
         lab = Lab(self.config, bandwidth, self.pairs, progress=self.progress)
@@ -126,7 +144,7 @@ class Session:
 
 def _left_out(ledger: Ledger) -> set[str]:
     """Cells that this run has tried and could not measure."""
-    return {note.split(": ")[1] for note in ledger.notes if note.startswith("left out: ")}
+    return {note.split(": ")[1] for note in ledger.notes if note.startswith(LEFT_OUT)}
 
 
 def _difference(was: object, now: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,14 @@ from jumpforward.options import EngineOptions
 from shared_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
+    from benchmarks.plan import AnyCell
+    from benchmarks.session import Session
     from benchmarks.workloads import Workload
 
-_QUICK_SECONDS = 120.0
+_QUICK_SECONDS = 150.0
+_POOL = 32_768
+"""Tokens of KV: 64 requests of 512, or one of 4,096 with room."""
+
 _ROOT = Path(__file__).resolve().parents[1]
 RESULTS = _ROOT / "benchmarks" / "results"
 
@@ -50,6 +56,9 @@ def run(
         "--peers/--no-peers", metavar="", help="transformers, with each library's logits processor.")] = True,
     masks: Annotated[bool, typer.Option(
         "--masks/--no-masks", metavar="", help="The mask engines alone, over a slice of schemas.")] = True,
+    row: Annotated[list[str] | None, typer.Option(
+        "--row", metavar="KEY", help="Only this row, as a report names it; may be repeated.",
+        show_default="what the other options say")] = None,
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="FILE.json", help="The ledger; the SHA256SUMS beside it is written anew.",
         show_default="benchmarks/results/quick.json or full.json")] = None,
@@ -58,34 +67,55 @@ def run(
     """Measure into a ledger file. Stopped at any time, the same command goes on where it stopped."""
     from dataclasses import replace
 
-    from benchmarks.plan import plan
-    from benchmarks.results import write_sums
+    from benchmarks.plan import cells_named, plan
     from benchmarks.session import Session
 
-    for name, value in (("--pairs", pairs), ("--seconds", seconds)):
-        if value is not None and value <= 0:
-            raise ConfigError(f"{value} is not above 0", where=name)
+    if pairs is not None and pairs <= 0:
+        raise ConfigError(f"{pairs} is not above 0", where="--pairs")
     chosen = _workloads(workload)
     if batch:
         chosen = [replace(one, batches=tuple(batch), quick=tuple(batch)) for one in chosen]
     elif workload:  # also those that a quick run would leave out
         chosen = [replace(one, quick=one.quick or (1,)) for one in chosen]
-    cells = plan(chosen, quick=quick, stages=stage or (), peers=peers, engines=masks)
+    cells = cells_named(row) if row else plan(chosen, quick=quick, stages=stage or (), peers=peers, engines=masks)
     path = out or RESULTS / ("quick.json" if quick else "full.json")
-    limit = seconds or (_QUICK_SECONDS if quick else None)
     progress = ProgressLine()
-    session = Session(config=replace(engine.config(5), kv_pool_tokens=32_768), out=path,
-                      pairs=pairs or (1 if quick else 5), quick=quick, seconds=limit, fresh=fresh, progress=progress)
-    started = time.monotonic()
-    try:
-        ledger = session.run(cells)
-    finally:
-        progress.clear()
-    write_sums(path.parent)
-    print(f"{len(ledger.keys)} rows in {path}, {len(ledger.unfinished)} not measured yet, after "
-          f"{time.monotonic() - started:.0f} s")
-    print(f"jumpforward bench report {path}")
-    return OK
+    limit = _limit(seconds) or (_QUICK_SECONDS if quick else None)
+    return _measure(Session(
+        config=replace(engine.config(5), kv_pool_tokens=_POOL), out=path, pairs=pairs or (1 if quick else 5),
+        quick=quick, seconds=limit, fresh=fresh, progress=progress), cells, progress)
+
+
+@bench_app.command("growth", cls=Command, epilog=examples("bench growth --most 1000 --out growth.json"))
+@expand_groups
+def growth(
+    engine: EngineOptions,
+    curve: Annotated[list[str] | None, typer.Option(
+        "--curve", metavar="NAME", help="Only this one; may be repeated.", show_default="all")] = None,
+    most: Annotated[int | None, typer.Option(
+        "--most", metavar="N", help="No point beyond this size.", show_default="each curve's own")] = None,
+    seconds: Annotated[float | None, typer.Option(
+        "--seconds", metavar="S", help="Begin no point after so many; the same command goes on later.",
+        show_default="no limit")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.json", help="The ledger; the SHA256SUMS beside it is written anew.",
+        show_default="benchmarks/results/growth.json")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew where there is a ledger.")] = False,
+) -> int:
+    """Measure how costs grow: with the batch, the context, a grammar's states, the grammars in a cache."""
+    from dataclasses import replace
+
+    from benchmarks.growth import CURVES, growth_plan
+    from benchmarks.session import Session
+
+    known = [one.name for one in CURVES]
+    for name in curve or ():
+        if name not in known:
+            raise ConfigError(f"there is no curve {name!r}", where="--curve", fix=f"use one of: {', '.join(known)}")
+    progress = ProgressLine()
+    return _measure(Session(
+        config=replace(engine.config(5), kv_pool_tokens=_POOL), out=out or RESULTS / "growth.json", pairs=1,
+        quick=False, seconds=_limit(seconds), fresh=fresh, progress=progress), growth_plan(curve or (), most), progress)
 
 
 @bench_app.command("report", cls=Command, epilog=examples("bench report --out site/bench"))
@@ -135,6 +165,27 @@ def workloads() -> int:
         print(f"{one.name}  ({len(one.questions)} requests, batch {', '.join(map(str, one.batches))})")
         print(f"  why   {one.why}\n  trap  {one.trap}")
     return OK
+
+
+def _measure(session: Session, cells: Sequence[AnyCell], progress: ProgressLine) -> int:
+    from benchmarks.results import write_sums
+
+    started = time.monotonic()
+    try:
+        ledger = session.run(cells)
+    finally:
+        progress.clear()
+    write_sums(session.out.parent)
+    print(f"{len(ledger.keys)} rows in {session.out}, {len(ledger.unfinished)} not measured yet, after "
+          f"{time.monotonic() - started:.0f} s")
+    print(f"jumpforward bench report {session.out}")
+    return OK
+
+
+def _limit(seconds: float | None) -> float | None:
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(f"{seconds} is not above 0", where="--seconds")
+    return seconds
 
 
 def _workloads(names: list[str] | None) -> list[Workload]:

@@ -178,8 +178,11 @@ def test_the_plan_asks_a_stage_only_for_what_it_has() -> None:
     for one in own:
         assert all(one.target.supports(kind) for kind in one.workload.kinds), one.key
     assert {one.target.spec.id for one in own if one.workload.name == "tool_call"} == {4, 5}
-    assert {one.name for one in cells if isinstance(one, PeerCell)} == {
-        "transformers", "xgrammar", "llguidance", "outlines"}
+    asked = {(one.peer.loop, one.peer.backend) for one in cells if isinstance(one, PeerCell)}
+    assert asked == {("transformers", None), ("transformers", "xgrammar"), ("transformers", "llguidance"),
+                     ("transformers", "outlines"), ("outlines", "outlines"), ("guidance", "llguidance"),
+                     ("llama.cpp", None), ("llama.cpp", "gbnf")}
+    assert all(one.batch == 1 for one in cells if isinstance(one, PeerCell) and one.peer.own_environment)
     assert len([one for one in cells if isinstance(one, EngineCell)]) == 4
 
 
@@ -187,7 +190,7 @@ def test_the_quick_plan_is_a_part_of_the_whole() -> None:
     workloads = all_workloads()
     quick, full = plan(workloads, quick=True), plan(workloads, quick=False)
     assert {one.key for one in quick} < {one.key for one in full}
-    assert len(quick) < 30
+    assert len(quick) < 20
     assert {one.target.spec.id for one in quick[:8] if isinstance(one, Cell)} == {1, 2, 3, 4, 5}  # if time is up there
     assert plan(workloads, quick=True, stages=[2], peers=False, engines=False) == [
         one for one in quick if isinstance(one, Cell) and one.target.spec.id == 2]

@@ -1,0 +1,239 @@
+"""`transformers.generate`, free and with each library's logits processor, and Outlines' own loop around it.
+
+Each library is used as its own documentation does, in this process, with this project's threads. What such a run
+writes may differ from ours: libraries write a schema's grammar in their own words, and in bf16 every loop rounds in its
+own way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.ledger import NotHereError
+from benchmarks.peer_loops import Answer
+from benchmarks.workloads import Question
+from shared_runtime.constraint import Constraint
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_Make = Callable[[Constraint], Callable[[], Any]]
+
+
+class HFModel:
+    """A folder's model and tokenizer, as `transformers` loads them.
+
+    Raises:
+        NotHereError: transformers is not installed, or cannot load the model.
+    """
+
+    def __init__(self, folder: str, dtype: str, device: torch.device) -> None:
+        # Not as import statements: the libraries have no types, and a bench without them must run.
+        transformers = _module("transformers")
+        _module("transformers.utils.logging").disable_progress_bar()
+        try:
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+            self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=_DTYPES[dtype]).to(device).eval()
+        except (OSError, ValueError) as error:
+            raise NotHereError(f"transformers cannot load the model: {error}") from error
+        self.tokenizer.padding_side = "left"
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        stops = self.model.generation_config.eos_token_id
+        self.ends = set(stops) if isinstance(stops, list) else {stops}
+
+    def answers(self, rows: Sequence[Sequence[int]]) -> list[Answer]:
+        """From generated ids, padded to one length: every row took part in passes until its own end."""
+        cut = [_until_stop(row, self.ends) for row in rows]
+        return [Answer(self.tokenizer.decode(ids, skip_special_tokens=True), len(ids), len(ids)) for ids in cut]
+
+
+class TransformersLoop:
+    """`generate`, with the logits processor of a library, or of none."""
+
+    def __init__(self, hf: HFModel, library: str | None) -> None:
+        self._hf = hf
+        self._make = None if library is None else _MAKERS[library](hf.model, hf.tokenizer)
+        self._compiled: dict[Constraint, Callable[[], Any]] = {}
+
+    def prepare(self, constraint: Constraint) -> None:
+        """Compile."""
+        if self._make is not None:
+            self._compiled[constraint] = self._make(constraint)
+
+    def begin(self) -> None:
+        """It keeps nothing."""
+
+    def answer(self, wave: Sequence[Question], most: int, *, least: int = 1) -> list[Answer]:
+        """One batch, padded on the left."""
+        texts = [self._hf.tokenizer.apply_chat_template(one.messages, tokenize=False, add_generation_prompt=True)
+                 for one in wave]
+        fed = self._hf.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        fed = fed.to(self._hf.model.device)
+        with torch.inference_mode():
+            out = self._hf.model.generate(
+                **fed, do_sample=False, max_new_tokens=most, min_new_tokens=least,
+                pad_token_id=self._hf.tokenizer.pad_token_id, logits_processor=self._processors(wave))
+        return self._hf.answers(out[:, fed["input_ids"].shape[1]:].tolist())
+
+    def close(self) -> None:
+        """The model is shared."""
+
+    def _processors(self, wave: Sequence[Question]) -> list[Any]:
+        if self._make is None:
+            return []
+        distinct = {one.constraint for one in wave}
+        if len(distinct) > 1 or None in distinct:
+            raise NotHereError("this peer takes one constraint for a whole batch")
+        return [self._compiled[one]() for one in distinct if one is not None]
+
+
+class OutlinesLoop:
+    """Outlines from end to end: its own generator, prompt and decoding, over the model of `transformers`."""
+
+    def __init__(self, hf: HFModel) -> None:
+        self._hf = hf
+        self._outlines = _module("outlines")
+        self._types = _module("outlines.types")
+        self._inputs = _module("outlines.inputs")
+        self._wrapped = self._outlines.from_transformers(hf.model, hf.tokenizer)
+        self._generators: dict[Constraint, Any] = {}
+
+    def prepare(self, constraint: Constraint) -> None:
+        """A generator compiles when it is made."""
+        kinds: dict[str, Callable[[], Any]] = {
+            "json_schema": lambda: self._types.JsonSchema(constraint.source),
+            "regex": lambda: self._types.Regex(constraint.source),
+            "choice": lambda: self._types.Choice(list(constraint.choices))}
+        if constraint.kind not in kinds:
+            raise NotHereError(f"outlines has no {constraint.kind}")
+        self._generators[constraint] = self._outlines.Generator(self._wrapped, kinds[constraint.kind]())
+
+    def begin(self) -> None:
+        """It keeps nothing."""
+
+    def answer(self, wave: Sequence[Question], most: int, *, least: int = 1) -> list[Answer]:
+        """One constraint for the batch; the ids are taken where Outlines asks the model for them."""
+        distinct = {one.constraint for one in wave}
+        constraint = distinct.pop()
+        if distinct or constraint is None:
+            raise NotHereError("this peer takes one constraint for a whole batch")
+        rows: list[list[int]] = []
+        ask = self._hf.model.generate
+
+        def recording(**words: Any) -> Any:
+            out = ask(**words)
+            rows.extend(out[:, words["input_ids"].shape[1]:].tolist())
+            return out
+
+        self._hf.model.generate = recording
+        try:
+            self._generators[constraint].batch(
+                [self._inputs.Chat(one.messages) for one in wave], max_new_tokens=most, min_new_tokens=least,
+                do_sample=False, pad_token_id=self._hf.tokenizer.pad_token_id)
+        finally:
+            del self._hf.model.generate
+        return self._hf.answers(rows)
+
+    def close(self) -> None:
+        """The model is shared."""
+
+
+def _until_stop(row: Sequence[int], ends: set[int]) -> list[int]:
+    """Up to the first stop token, which counts as ours does."""
+    end = next((index for index, token_id in enumerate(row) if token_id in ends), len(row) - 1)
+    return list(row[:end + 1])
+
+
+def _module(name: str) -> Any:
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        raise NotHereError(f"{name.partition('.')[0]} is not installed")
+    return importlib.import_module(name)
+
+
+def _xgrammar(model: Any, tokenizer: Any) -> _Make:
+    xgrammar, hf = _module("xgrammar"), _module("xgrammar.contrib.hf")
+    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=model.config.vocab_size)
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+
+    def make(constraint: Constraint) -> Callable[[], Any]:
+        if constraint.kind == "json_schema":
+            grammar = compiler.compile_json_schema(constraint.source, any_whitespace=False)
+        else:
+            grammar = compiler.compile_regex(_pattern(constraint))
+        return lambda: hf.LogitsProcessor(grammar)
+
+    return make
+
+
+def _llguidance(model: Any, tokenizer: Any) -> _Make:
+    """The library has masks for torch, and no processor for transformers: the few lines of one are here."""
+    llguidance, hf, ll_torch = _module("llguidance"), _module("llguidance.hf"), _module("llguidance.torch")
+    tokens = hf.from_tokenizer(tokenizer, n_vocab=model.config.vocab_size)
+
+    class Processor:
+        """One matcher a row, filled and applied before each token."""
+
+        def __init__(self, grammar: str) -> None:
+            self._grammar = grammar
+            self._matchers: list[Any] = []
+            self._mask = torch.empty(0)
+
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            if not self._matchers:
+                self._matchers = [llguidance.LLMatcher(tokens, self._grammar) for _ in range(len(scores))]
+                self._mask = ll_torch.allocate_token_bitmask(len(scores), scores.shape[1])
+            else:
+                for matcher, token_id in zip(self._matchers, input_ids[:, -1].tolist(), strict=True):
+                    if not matcher.is_stopped():
+                        matcher.consume_token(token_id)
+            for row, matcher in enumerate(self._matchers):
+                ll_torch.fill_next_token_bitmask(matcher, self._mask, row)
+            bits = (self._mask[:, :, None] >> torch.arange(32, dtype=torch.int32)) & 1
+            allowed = bits.flatten(1)[:, :scores.shape[1]].bool().to(scores.device)
+            return scores.masked_fill_(~allowed, -torch.inf)
+
+    def make(constraint: Constraint) -> Callable[[], Any]:
+        if constraint.kind == "json_schema":
+            schema = {**json.loads(constraint.source), "x-guidance": {
+                "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        else:
+            grammar = llguidance.LLMatcher.grammar_from_regex(_pattern(constraint))
+        return lambda: Processor(grammar)
+
+    return make
+
+
+def _outlines(model: Any, tokenizer: Any) -> _Make:
+    outlines, core = _module("outlines"), _module("outlines.backends.outlines_core")
+    backend = core.OutlinesCoreBackend(outlines.from_transformers(model, tokenizer))
+
+    def make(constraint: Constraint) -> Callable[[], Any]:
+        if constraint.kind == "json_schema":
+            processor = backend.get_json_schema_logits_processor(constraint.source)
+        else:
+            processor = backend.get_regex_logits_processor(_pattern(constraint))
+
+        def fresh() -> Any:
+            processor.reset()
+            return processor
+
+        return fresh
+
+    return make
+
+
+def _pattern(constraint: Constraint) -> str:
+    from shared_runtime.constrain.regex.regex_dialect import escape_choice
+
+    return escape_choice(constraint.choices) if constraint.kind == "choice" else constraint.source
+
+
+_MAKERS: dict[str, Callable[[Any, Any], _Make]] = {
+    "xgrammar": _xgrammar, "llguidance": _llguidance, "outlines": _outlines}
