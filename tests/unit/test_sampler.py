@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared_runtime.sampler import Sampler
+from shared_runtime.sampler import Sampler, lowest_argmax, naive_lowest_argmax
 from shared_runtime.sampling_info import SamplingInfo
 from shared_runtime.sampling_params import SamplingParams
 from shared_runtime.vocabulary import Vocabulary
@@ -49,6 +49,23 @@ def test_greedy_ties_take_the_lowest_id(width: int) -> None:
     logits[1, width // 2:] = 1.0
     logits[2, [width - 1, 1]] = 2.0
     assert run(logits, [request()] * 3, vocabulary).token_ids == [0, width // 2, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 7, 64, 1000])
+def test_the_fast_argmax_takes_the_id_that_the_naive_one_takes(dtype: torch.dtype, width: int) -> None:
+    """Few different values, so that ties are everywhere; zeros of both signs, which are equal; rows of one value."""
+    generator = torch.Generator().manual_seed(width)
+    scores = torch.randint(-2, 3, (60, width), generator=generator).to(dtype)
+    scores[scores == -2] = -INF
+    scores[20:40] *= -0.0
+    scores[57], scores[58], scores[59, -1] = -INF, 1.0, INF
+    peak = scores.amax(-1, keepdim=True)
+    known = ~peak.squeeze(1).isnan()
+    assert torch.equal(lowest_argmax(scores, peak)[known], naive_lowest_argmax(scores, peak)[known])
+    assert known.sum() >= 40
+    strided = torch.stack([scores, scores - 1], -1)[..., 0]
+    assert torch.equal(lowest_argmax(strided, peak)[known], naive_lowest_argmax(strided, peak)[known])
 
 
 def test_greedy_building_makes_no_tensor() -> None:

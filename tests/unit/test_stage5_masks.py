@@ -94,6 +94,19 @@ def test_every_floating_type_and_a_view_are_masked(dtype: torch.dtype) -> None:
     assert torch.isinf(fast).sum() > 970
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [6_400, 6_413])
+def test_rows_with_many_tokens_open_and_many_shut_are_masked(dtype: torch.dtype, width: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    mask = torch.randint(-2**31, 2**31, (3, words_for(width)), dtype=torch.int32, generator=generator)
+    logits = torch.randn((3, width), generator=generator).to(dtype)
+    logits[0, :50], logits[1, :50], logits[2, :50] = float("nan"), float("inf"), -0.0
+    fast, naive = logits.clone(), logits.clone()
+    apply_token_bitmask(fast, mask, [0, 2])
+    naive_apply_token_bitmask(naive, mask, [0, 2])
+    assert _bits_equal(fast, naive)
+
+
 def test_a_mask_of_another_size_is_refused() -> None:
     for mask in (torch.zeros((1, 1), dtype=torch.int32), torch.zeros((1, 2), dtype=torch.int64)):
         with pytest.raises(ValueError, match="a mask of"):

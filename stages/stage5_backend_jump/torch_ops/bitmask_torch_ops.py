@@ -1,12 +1,16 @@
 """Apply packed masks to logits on a CPU: ours, beside the Triton kernel that upstream has for CUDA.
 
 Rows of a batch differ: where a grammar waits for a digit ten tokens are open, inside a JSON string all but two hundred.
-So the cheap thing is done per row: write the few that are shut, or keep the few that are open, and only else unpack.
+So the cheap thing is done per row, and a row at a time, which stays in the core's cache: write the few that are shut,
+or keep the few that are open, or else pass all of it through two bit operations, which cost the same whatever is open
+(a select, a token at a time, mispredicts where open and shut alternate: 280 us and not 35 for 49,152 tokens).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Words = NDArray[np.int32]
+Cells = NDArray[Any]
 BITS = 32
-_FEW = 2_000
-"""Touching so many single cells of a row takes as long as unpacking the row's 49,152 bits and filling by them."""
+_FEW = 1_000
+"""So many single cells are touched in the time that the bit operations take for a row."""
+
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def words_for(width: int) -> int:
@@ -37,22 +44,12 @@ def apply_token_bitmask(logits: Tensor, bitmask: Tensor, rows: Sequence[int] | N
         ValueError: the mask has too few words for the logits.
     """
     width = _width_of(logits, bitmask)
-    chosen = np.arange(logits.shape[0]) if rows is None else np.asarray(rows, dtype=np.int64)
-    if not len(chosen):
-        return
-    open_words: Words = bitmask.numpy()[chosen, :words_for(width)]
-    shut_words = ~open_words
-    if width % BITS:
-        inside = np.int32((1 << width % BITS) - 1)
-        open_words[:, -1] &= inside
-        shut_words[:, -1] &= inside
-    shut_few = np.bitwise_count(shut_words.view(np.uint32)).sum(axis=1) <= _FEW
-    open_few = ~shut_few & (np.bitwise_count(open_words.view(np.uint32)).sum(axis=1) <= _FEW)
-    _shut(logits, chosen[shut_few], shut_words[shut_few])
-    _keep(logits, chosen[open_few], open_words[open_few])
-    for index in np.flatnonzero(~(shut_few | open_few)):
-        bits = np.unpackbits(shut_words[index].view(np.uint8), bitorder="little").view(np.bool_)
-        logits[int(chosen[index])].masked_fill_(torch.from_numpy(bits)[:width], -torch.inf)
+    # As integers: numpy has no bfloat16, and what is allowed must not pass through any arithmetic.
+    cells = logits.view(_INTEGERS[logits.element_size()]).numpy()
+    forbidden = torch.tensor(-torch.inf, dtype=logits.dtype).view(_INTEGERS[logits.element_size()]).numpy()[()]
+    words = bitmask.numpy()[:, :words_for(width)]
+    for row in range(logits.shape[0]) if rows is None else rows:
+        _apply(cells[row], words[row], forbidden)
 
 
 def naive_apply_token_bitmask(logits: Tensor, bitmask: Tensor, rows: Sequence[int] | None = None) -> None:
@@ -71,24 +68,30 @@ def _width_of(logits: Tensor, bitmask: Tensor) -> int:
     return width
 
 
-def _shut(logits: Tensor, rows: NDArray[np.int64], words: Words) -> None:
-    if len(rows):
-        index, token_ids = _set_bits(words)
-        logits[torch.from_numpy(rows[index]), torch.from_numpy(token_ids)] = -torch.inf
+def _apply(cells: Cells, words: Words, forbidden: Any) -> None:
+    n_open = int(np.bitwise_count(words.view(np.uint32)).sum())
+    if n_open <= _FEW:
+        ids = _set_bits(words, len(cells))
+        kept = cells[ids]
+        cells.fill(forbidden)
+        cells[ids] = kept
+    elif words.size * BITS - n_open <= _FEW:
+        cells[_set_bits(~words, len(cells))] = forbidden
+    else:
+        keep = _ones(cells.dtype).take(words.view(np.uint8), axis=0).reshape(-1)[:len(cells)]
+        np.bitwise_and(cells, keep, out=cells)
+        np.invert(keep, out=keep)
+        np.bitwise_and(keep, forbidden, out=keep)
+        np.bitwise_or(cells, keep, out=cells)
 
 
-def _keep(logits: Tensor, rows: NDArray[np.int64], words: Words) -> None:
-    if len(rows):
-        index, token_ids = _set_bits(words)
-        cells = torch.from_numpy(rows[index]), torch.from_numpy(token_ids)
-        kept = logits[cells]
-        logits.index_fill_(0, torch.from_numpy(rows), -torch.inf)
-        logits[cells] = kept
+def _set_bits(words: Words, width: int) -> NDArray[np.int64]:
+    """The token ids whose bits are 1."""
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), count=width, bitorder="little").view(np.bool_))
 
 
-def _set_bits(words: Words) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and token id of every bit that is 1, unpacking only the words that hold one."""
-    row, word = np.nonzero(words)
-    bits = np.unpackbits(words[row, word].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
-    index, bit = np.nonzero(bits)
-    return row[index], word[index] * BITS + bit
+@cache
+def _ones(dtype: np.dtype[Any]) -> Cells:
+    """[256, 8]: for each byte of a mask, an integer of all ones for each bit that is 1, and 0 for the others."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return -bits.astype(dtype)
