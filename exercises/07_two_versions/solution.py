@@ -10,7 +10,7 @@ from typing import Any
 
 from shared_runtime.errors import ConfigError
 
-OLDEST, TODAY = (0, 1), (1,)
+OLDEST, TODAY = (0, 1), (0, 2)
 
 
 class Earlier:
@@ -100,10 +100,10 @@ class Shim:
     def is_todays(self) -> bool:
         """Whether it is the newer shape; versions are compared as numbers."""
         try:
-            text = self.version("outlines")
+            text = self.version("outlines_core")
         except importlib.metadata.PackageNotFoundError:
-            raise ConfigError("the package outlines is not installed", where="stage 3", fix="pip install it") from None
+            raise ConfigError("outlines_core is not installed", where="stage 3", fix="pip install it") from None
         numbers = tuple(map(int, re.findall(r"\d+", text)[:2]))
         if numbers < OLDEST:
-            raise ConfigError(f"outlines {text} is older than 0.1", where="stage 3", fix="install a newer one")
+            raise ConfigError(f"outlines_core {text} is older than 0.1", where="stage 3", fix="install a newer one")
         return numbers >= TODAY

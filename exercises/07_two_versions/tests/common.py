@@ -204,14 +204,14 @@ class Library:
 
 
 def earlier(outlines: str = "0.1.11", core: str = "0.1.26") -> Library:
-    """The shape of 0.1."""
+    """The shape of outlines_core 0.1."""
     return Library({"outlines": outlines, "outlines_core": core}, {
         "outlines": {}, "outlines.fsm": {}, "outlines.fsm.guide": {"RegexGuide": RegexGuide}, "outlines_core": {},
         "outlines_core.fsm": {}, "outlines_core.fsm.json_schema": {"build_regex_from_schema": build_regex_from_schema}})
 
 
 def today(outlines: str = "1.3.3", core: str = "0.2.14") -> Library:
-    """The shape of 1."""
+    """The shape of outlines_core 0.2."""
     return Library({"outlines": outlines, "outlines_core": core}, {
         "outlines": {}, "outlines.types": {}, "outlines.types.dsl": {"JsonSchema": JsonSchema, "to_regex": to_regex},
         "outlines_core": {"Vocabulary": Vocabulary, "Index": Index, "Guide": Guide}})

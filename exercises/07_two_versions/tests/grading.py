@@ -37,8 +37,9 @@ CASES = [
         "a dict with quotes, 1": (today("1.2.12"), {"enum": ['a"b', "é", None]}, "[\n ]*"),
     }),
     *each(what_is_not_served_is_said, {
-        "a far older one": (earlier("0.0.100", "0.0.0"), "0.0.100"),
-        "nothing": (Library({}, {}), "outlines"),
+        "a far older one": (earlier("0.0.100", "0.0.26"), "0.0.26"),
+        "nothing": (Library({}, {}), "outlines_core"),
+        "an Outlines from before there was a core": (Library({"outlines": "0.0.46"}, {}), "outlines_core"),
     }),
     *each(stage_3_takes_your_schemas, {
         "stage 3, an object": ({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [True, "x"]}},

@@ -13,6 +13,6 @@ class Shim(Right):  # type: ignore[misc]  # the solution, of which no types are 
     """A right answer with one mistake."""
 
     def is_todays(self) -> bool:
-        """Asks the core, and forgets that 10 is more than 2."""
+        """As texts, 0.10 is older than 0.2."""
         super().is_todays()
         return bool(self.version("outlines_core") >= "0.2")
