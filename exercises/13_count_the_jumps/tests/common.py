@@ -68,7 +68,8 @@ def asked(part: Survey, clone: Clone, ref: str, word: str) -> dict[str, Any]:
         raise Wrong(f"{where}: it raised HistoryError: {error}") from error
     expect(isinstance(got, dict) and set(got) == {"lines", "unreachable"},
            f"{where}: must give a dict with 'lines' and 'unreachable', yours gives {got!r:.120}")
-    return got
+    answer: dict[str, Any] = got
+    return answer
 
 
 def the_lines_are(part: Survey, commits: Sequence[Files], ref: str, word: str, wanted: Lines) -> None:
