@@ -59,16 +59,18 @@ def engine_of(made: Bench, least: int, *, jumps: bool = True) -> Engine:
     return made.engine(2, trace=True, options=StageOptions(jump_forward=jumps, min_jump_bytes=least))
 
 
-def measured(made: Bench, played: Story, least: int, prompt: str) -> dict[str, int]:
-    """What a real run of the story costs."""
+def measured(made: Bench, played: Story, least: int, prompt: str) -> tuple[dict[str, int], str]:
+    """What a real run of the story costs, and what each of its passes reads."""
     engine = engine_of(made, least)
     records, _, text = turns(engine, [wanted(played, engine, prompt)])
     assert text == "".join(piece for piece, _ in played), f"the model wrote {text!r}"
     passes = [record.requests[0] for record in records if record.requests]
     rewrites = [one.jump for one in passes if one.jump is not None]
-    return {"passes": len(passes), "jumps": len(rewrites),
-            "reencoded": sum(len(one.old_ids) - one.common_prefix for one in rewrites),
-            "read": sum(len(one.fed) for one in passes) - len(engine.tokenizer.encode(prompt))}
+    found = {"passes": len(passes), "jumps": len(rewrites),
+             "reencoded": sum(len(one.old_ids) - one.common_prefix for one in rewrites),
+             "read": sum(len(one.fed) for one in passes) - len(engine.tokenizer.encode(prompt))}
+    read = [" ".join(repr(engine.tokenizer.decode([token_id])) for token_id in one.fed) for one in passes]
+    return found, " | ".join(f"(jump) {text}" if one.jump else text for one, text in zip(passes, read, strict=True))
 
 
 def the_counts_come_true(part: ForecastClass, drawn: str, least: int, prompt: str = "x") -> None:
@@ -77,12 +79,13 @@ def the_counts_come_true(part: ForecastClass, drawn: str, least: int, prompt: st
     with bench() as made:
         ids = made.tokenizer.encode(prompt)
         got = part(made.tokenizer, ids, least).counts(list(played))
-        came = measured(made, played, least, prompt)
+        came, read = measured(made, played, least, prompt)
     where = f"story {drawn}, prompt {prompt!r}, least {least}"
     expect(isinstance(got, dict) and set(got) == set(came), f"{where}: counts must have the keys {sorted(came)}, "
                                                             f"yours gives {got!r:.120}")
     for key, value in came.items():
-        expect(got[key] == value, f"{where}: {key}: yours says {got[key]}, measured {value}")
+        expect(got[key] == value,
+               f"{where}: {key}: yours says {got[key]}, measured {value}; the passes read {read}")
 
 
 def waiting(made: Bench, forced: int, neighbours: int, *, jumps: bool) -> int:
@@ -127,7 +130,7 @@ def picture(part: ForecastClass) -> list[Row]:
         ids = made.tokenizer.encode("x")
         for drawn, least in (("aX<012>Y", 99), ("aX<012>Y", 2), ("n<ame>x", 2), ("n<a>x", 1), ("n<a>x", 2)):
             rows.append(Row(f"{drawn}  least {least}", _drawn(part(made.tokenizer, ids, least).counts(story(drawn))),
-                            _drawn(measured(made, story(drawn), least, "x"))))
+                            _drawn(measured(made, story(drawn), least, "x")[0])))
         for neighbours in (0, 1, 2):
             pays = next(forced for forced in range(1, 9) if waiting(made, forced, neighbours, jumps=True)
                         < waiting(made, forced, neighbours, jumps=False))
