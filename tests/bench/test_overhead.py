@@ -1,0 +1,68 @@
+"""What the engine adds to a pass is measured on what it says it is; times are never asserted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ledger import Interval
+from benchmarks.overhead import Overhead, OverheadRow, main, merged, table
+from benchmarks.recorded_passes import RecordedPasses
+from benchmarks.serving import serve
+from shared_runtime.config import EngineConfig
+from shared_runtime.forward_batch import ForwardMode
+
+
+@pytest.fixture
+def bench(tiny_model: Path) -> Overhead:
+    return Overhead(EngineConfig(model=str(tiny_model), kv_pool_tokens=4096), pairs=2)
+
+
+def test_the_passes_run_again_are_those_of_the_decode_turns_and_change_nothing(bench: Overhead) -> None:
+    with bench.engine(5, "xgrammar") as engine:
+        workload = bench._workloads["ship_card"]
+        first = serve(engine, workload, 2)
+        passes = RecordedPasses(engine)
+        assert passes.turns(lambda: serve(engine, workload, 2)) > 0
+        assert all(one.mode is ForwardMode.DECODE for one in passes._batches)
+        assert len(passes._batches) == max(first.lengths) - 1  # the prompts' pass yields the first token
+        pool = engine.parts.memory.pool
+        before = [keys.clone() for keys in pool.k]
+        assert passes.bare() > 0
+        assert all((was - now).abs().max() < 1e-4 for was, now in zip(before, pool.k, strict=True))
+        engine.check_integrity()
+
+
+@pytest.mark.slow
+def test_every_part_has_its_rows(bench: Overhead) -> None:
+    rows = [*bench.loop([1, 2]), *bench.constrained([1], ["xgrammar"], ["json_five_fields", "card_regex"]), *bench.overlap([1]), *bench.jump([1, 2], [4])]
+    assert [(row.part, row.what, row.batch) for row in rows] == [
+        ("loop", "overlap off", 1), ("loop", "overlap off", 2), ("loop", "overlap on", 1), ("loop", "overlap on", 2),
+        ("constrained", "stage 5 xgrammar, json_five_fields", 1), ("constrained", "stage 5 xgrammar, card_regex", 1),
+        ("constrained", "stage 1 fsm, card_regex", 1), ("overlap", "on by off, free", 1),
+        ("overlap", "on by off, xgrammar", 1), ("jump", "the card regex", 1), ("jump", "literals of 4", 1),
+        ("jump", "literals of 4", 2)]
+    assert all(row.ratio.pairs == 2 and row.ratio.median > 0 for row in rows)
+    assert [row.aim for row in rows if row.part == "jump"] == [0.6, None, None]
+
+
+def test_a_file_keeps_what_is_not_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = OverheadRow("loop", "overlap off", "bf16", 1, 1, 2.0, 1.0, Interval(2.0, 2.0, 2.0, 5), 1.05)
+    other = OverheadRow("loop", "overlap off", "bf16", 1, 16, 3.0, 1.0, Interval(3.0, 3.0, 3.0, 5))
+    path = tmp_path / "overhead.json"
+    path.write_text(json.dumps(merged(path, [one, other])))
+    again = OverheadRow("loop", "overlap off", "bf16", 1, 1, 4.0, 1.0, Interval(4.0, 3.5, 4.5, 5), 1.05)
+    path.write_text(json.dumps(merged(path, [again])))
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["ms"] for row in rows] == [4.0, 3.0]
+    assert main(["--table", str(path)]) == 0
+    assert capsys.readouterr().out == table(rows) + "\n"
+    assert "| 4.000 [3.500, 4.500] | 1.05 |" in table(rows)
+
+
+def test_an_unknown_part_is_a_usage_error() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["speed"])
+    assert caught.value.code == 2
