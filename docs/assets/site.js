@@ -17,11 +17,17 @@ function filter(form) {
       item.hidden = !(fits && item.textContent.toLowerCase().includes(word));
       shown += !item.hidden;
     }
-    form.querySelector("output").textContent = `${shown} of ${items.length}`;
+    form.querySelector("output").textContent = `${shown} ${form.dataset.of} ${items.length}`;
   };
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());
   apply();
+}
+
+// The number that a cell begins with, or nothing: "1.29 (1 pair) of free", "90.5 %", "+12", "#144".
+function numberOf(text) {
+  const found = /^[#+]?([\u2212-]?\d[\d,]*\.?\d*)/.exec(text.trim());
+  return found ? Number(found[1].replaceAll(",", "").replace("\u2212", "-")) : null;
 }
 
 function sortable(table) {
@@ -34,13 +40,16 @@ function sortable(table) {
       const down = head.getAttribute("aria-sort") === "ascending";
       for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const value = (row) => row.cells[column].textContent;
-      const numbers = [...table.tBodies[0].rows].every((row) => /^#?\d*$/.test(value(row)));
-      const order = numbers
-        ? (a, b) => Number(value(a).replace("#", "")) - Number(value(b).replace("#", ""))
+      const value = (row) => row.cells[column].textContent.trim();
+      const bare = (text) => text === "" || text === "-";
+      const all = [...table.tBodies[0].rows];
+      const numbers = all.every((row) => bare(value(row)) || numberOf(value(row)) !== null) &&
+        new Set(all.map((row) => numberOf(value(row)))).size > 1 && !all.every((row) => /^\d{4}-\d\d/.test(value(row)));
+      const order = numbers ? (a, b) => numberOf(value(a)) - numberOf(value(b))
         : (a, b) => value(a).localeCompare(value(b));
-      const rows = [...table.tBodies[0].rows].sort(order);
-      table.tBodies[0].append(...(down ? rows.reverse() : rows));
+      // What has no value stays at the end, whichever way the others stand.
+      const rows = all.filter((row) => !bare(value(row))).sort(order);
+      table.tBodies[0].append(...(down ? rows.reverse() : rows), ...all.filter((row) => bare(value(row))));
     });
   });
 }
@@ -54,7 +63,7 @@ function reachable() {
 
 document.querySelector(".md-search[role=dialog]")?.setAttribute("aria-label", "Search");
 document.querySelectorAll("form.filter").forEach(filter);
-document.querySelectorAll("table.sortable").forEach(sortable);
+document.querySelectorAll("table.sortable, .sortable table").forEach(sortable);
 document.addEventListener("toggle", reachable, true);
 addEventListener("resize", reachable);
 await mountAll();

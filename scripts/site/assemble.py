@@ -1,7 +1,8 @@
 """Makes the builder's input, a folder: every page of a language with its pieces filled in, and the assets.
 
 A page of `docs/<language>/` is Markdown with pieces like `{{ code stages/x.py Name }}`. What a piece asks for and is
-not there any more is an error, so a page cannot drift from what it tells of.
+not there any more is an error, so a page cannot drift from what it tells of. A language begins with the English pages
+and puts its own in their places, so that it is whole from its first page on.
 """
 
 from __future__ import annotations
@@ -14,46 +15,69 @@ from pathlib import Path, PurePosixPath
 
 import stages
 from jumpforward.stepper import recording as recording_module
-from scripts.site import code_pieces, data_pieces, strips, walk_piece
+from scripts.site import (
+    code_pieces,
+    data_pieces,
+    diagrams,
+    history_pieces,
+    ledger_pieces,
+    museum_pieces,
+    notebooks,
+    recording_pieces,
+    strips,
+    walk_piece,
+)
 from scripts.site.page import DOCS, RECORDINGS, ROOT, Page, SiteError, commit_link
 
+ENGLISH = DOCS / "en"
 _PLAYER = Path(recording_module.__file__).with_name("player")
-_OWN = ("strips.toml",)
-
 _PLAIN: dict[str, Callable[..., str]] = {
-    "churn": data_pieces.churn_table, "code": code_pieces.code, "contributing": code_pieces.contributing,
-    "count": data_pieces.count, "counts": data_pieces.counts, "deviations": data_pieces.deviations,
-    "diff": code_pieces.diff, "events": walk_piece.events, "exercises": data_pieces.exercises, "fsm": data_pieces.fsm,
-    "gates": walk_piece.gates, "guide": code_pieces.guide, "listing": code_pieces.listing,
-    "months": data_pieces.months, "museum": data_pieces.museum, "overruled": walk_piece.overruled,
-    "readme": code_pieces.readme, "request": data_pieces.request, "row": data_pieces.row,
-    "sync": walk_piece.sync_table, "timeline": data_pieces.timeline_table, "total": data_pieces.total,
-    "vocabulary": data_pieces.vocabulary, "walk": walk_piece.walk_text,
+    "contributing": code_pieces.contributing, "count": recording_pieces.count, "events": walk_piece.events,
+    "row": history_pieces.row, "total": museum_pieces.total, "vocabulary": recording_pieces.vocabulary,
+    "walk": walk_piece.walk_text,
 }
+"""Pieces that say the same wherever they stand."""
+
 _PLACED: dict[str, Callable[..., str]] = {
-    "bugs": data_pieces.bugs, "player": data_pieces.player, "strip": strips.strip,
+    "answers": recording_pieces.answers, "bugs": museum_pieces.bugs, "churn": history_pieces.churn_table,
+    "code": code_pieces.code, "counts": recording_pieces.counts, "deviations": data_pieces.deviations,
+    "diagram": diagrams.diagram, "diff": code_pieces.diff, "exercises": data_pieces.exercises,
+    "fsm": recording_pieces.fsm, "gates": walk_piece.gates, "ledger": ledger_pieces.brief,
+    "ledger-engines": ledger_pieces.engines, "ledger-growth": ledger_pieces.growth,
+    "ledger-losses": ledger_pieces.losses, "ledger-overview": ledger_pieces.overview,
+    "ledger-peers": ledger_pieces.of_peers,
+    "ledger-sources": ledger_pieces.sources, "ledger-stage": ledger_pieces.of_stage,
+    "ledger-traps": ledger_pieces.traps, "ledger-worst": ledger_pieces.worst,
+    "listing": code_pieces.listing, "months": history_pieces.months,
+    "museum": museum_pieces.museum, "notebooks": notebooks.index, "overruled": walk_piece.overruled,
+    "player": recording_pieces.player, "readme": code_pieces.readme, "request": recording_pieces.request,
+    "strip": strips.strip, "sync": walk_piece.sync_table, "timeline": history_pieces.timeline_table,
 }
+"""Pieces that are told the page: its language, and the way to other pages."""
+
 _PIECE = re.compile(r"^\{\{ (.+?) \}\}$|\{\{ (.+?) \}\}", re.MULTILINE)
 _HASH = re.compile(r"(?<!\[)`([0-9a-f]{10}|[0-9a-f]{40})`(?!\])")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)]*)?\)")
-_FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"(^ *(`{3,}).*?^ *\2$)", re.MULTILINE | re.DOTALL)
+_GUIDE = re.compile(r"(?<!\[)`docs/(\w+)\.md`(?!\])")
 _ROW = re.compile(r"\(museum (\d+)((?:, \d+)*)\)")
 
 
-def assemble(target: Path, language: str = "en") -> Path:
-    """Write the pages of a language, and what they show, to `target`, which is emptied first; returns it.
+def assemble(target: Path, folder: Path = ENGLISH) -> Path:
+    """Write the pages of a language's folder, and what they show, to `target`, which is emptied first; returns it.
 
     Raises:
         SiteError: a page asks for something that is not there.
     """
     shutil.rmtree(target, ignore_errors=True)
-    folder = DOCS / language
-    for path in sorted(one for one in folder.rglob("*") if one.is_file() and one.name not in _OWN):
-        _write(target, PurePosixPath(path.relative_to(folder).as_posix()), path, language)
     for path in sorted(DOCS.glob("*.md")):
-        name = PurePosixPath("guides") / path.name
-        if not (target / name).exists():
-            _write(target, name, path, language)
+        _write(target, PurePosixPath("guides") / path.name, path, folder)
+    for source in notebooks.sources():
+        _put(target / "notebooks" / f"{source.stem}.md", notebooks.markdown_of(source),
+             Page(PurePosixPath(f"notebooks/{source.stem}.md"), folder), source)
+    for language in dict.fromkeys((ENGLISH, folder)):
+        for path in sorted(one for one in language.rglob("*") if one.is_file() and one.suffix != ".toml"):
+            _write(target, PurePosixPath(path.relative_to(language).as_posix()), path, folder)
     shutil.copytree(DOCS / "assets", target / "assets", dirs_exist_ok=True)
     for path in _PLAYER.iterdir():
         shutil.copy(path, target / "assets" / path.name)
@@ -64,23 +88,31 @@ def assemble(target: Path, language: str = "en") -> Path:
     return target
 
 
-def _write(target: Path, name: PurePosixPath, path: Path, language: str) -> None:
+def _write(target: Path, name: PurePosixPath, path: Path, folder: Path) -> None:
     (target / name).parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix != ".md":
+    if path.suffix == ".md":
+        _put(target / name, path.read_text(encoding="utf-8"), Page(name, folder), path)
+    else:
         shutil.copy(path, target / name)
-        return
+
+
+def _put(target: Path, text: str, page: Page, path: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        text = page_text(path.read_text(encoding="utf-8"), Page(name, language), path)
+        filled = page_text(text, page, path)
     except (SiteError, KeyError, ValueError, TypeError) as error:
-        raise SiteError(f"{path.relative_to(ROOT)}: {error}") from error
-    (target / name).write_text(text, encoding="utf-8")
+        raise SiteError(f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}: {error}") from error
+    target.write_text(filled, encoding="utf-8")
 
 
 def page_text(text: str, page: Page, path: Path) -> str:
     """A page with its pieces filled in, its links mended and its commits linked; `path` is where it came from."""
     filled = _PIECE.sub(lambda found: _piece(found[1] or found[2], page), text)
-    parts = _FENCE.split(filled)
-    return "".join(part if at % 2 else _linked(part, page, path) for at, part in enumerate(parts))
+    parts, at = [], 0
+    for fence in _FENCE.finditer(filled):
+        parts += [_linked(filled[at:fence.start()], page, path), fence[0]]
+        at = fence.end()
+    return "".join([*parts, _linked(filled[at:], page, path)])
 
 
 def _piece(asked: str, page: Page) -> str:
@@ -95,6 +127,7 @@ def _piece(asked: str, page: Page) -> str:
 def _linked(text: str, page: Page, path: Path) -> str:
     up = "../" * (len(page.path.parts) - 1)
     text = _HASH.sub(lambda found: f"[`{found[1]}`]({commit_link(found[1])})", text)
+    text = _GUIDE.sub(lambda found: f"[`docs/{found[1]}.md`]({up}guides/{found[1]}.md)", text)
     text = _ROW.sub(lambda found: "(museum " + ", ".join(
         f"[{number}]({up}museum.md#row-{number})" for number in (found[1] + found[2]).split(", ")) + ")", text)
     return _LINK.sub(lambda found: _mended(found, up, path), text)
@@ -103,7 +136,7 @@ def _linked(text: str, page: Page, path: Path) -> str:
 def _mended(found: re.Match[str], up: str, path: Path) -> str:
     """A link to a file of the repository leads to the page made of it; one without such a page becomes plain text."""
     label, target, anchor = found[1], found[2], found[3] or ""
-    if path.is_relative_to(DOCS / "en") or ":" in target:
+    if path.parent not in (DOCS, notebooks.FOLDER) or ":" in target:
         return found[0]
     wanted = (path.parent / target).resolve()
     if not wanted.exists():
@@ -113,6 +146,8 @@ def _mended(found: re.Match[str], up: str, path: Path) -> str:
             return f"[{label}]({up}stages/{spec.id}.md{anchor})"
     if wanted.parent == DOCS and wanted.suffix == ".md":
         return f"[{label}]({up}guides/{wanted.name}{anchor})"
+    if wanted.parent == notebooks.FOLDER and wanted.suffix in (".ipynb", ".py"):
+        return f"[{label}]({up}notebooks/{wanted.stem}.md{anchor})"
     return label
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import stages
 from jumpforward.diff_command import FileChange, folder_changes
-from scripts.site.page import DOCS, ROOT, SiteError
+from scripts.site.page import ROOT, Page, SiteError
 
 _STAGES = Path(stages.__file__).parent
 
 
-def code(path: str, name: str) -> str:
+def code(page: Page, path: str, name: str) -> str:
     """A definition (`Class`, `function`, `Class.method` or a module's constant) with the lines where it stands.
 
     Raises:
@@ -36,7 +36,8 @@ def code(path: str, name: str) -> str:
     lines = text.splitlines()[first - 1:node.end_lineno]
     indent = len(lines[0]) - len(lines[0].lstrip())
     body = "\n".join(line[indent:] for line in lines)
-    return f'```python title="{path}, lines {first} to {node.end_lineno}"\n{body}\n```'
+    where = page.say("lines {first} to {last}").format(first=first, last=node.end_lineno)
+    return f'```python title="{path}, {where}"\n{body}\n```'
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -46,16 +47,18 @@ def _names(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def readme(stage: str, heading: str) -> str:
-    """A section of a stage's README, without its heading.
+def readme(page: Page, stage: str, heading: str) -> str:
+    """A section of a stage's README, without its heading; of `README.<language>.md` where there is one.
 
     Raises:
         SiteError: it has no such section.
     """
     name = stages.get_stage(stage).name
-    found = section((_STAGES / name / "README.md").read_text(encoding="utf-8"), heading)
+    own = _STAGES / name / f"README.{page.folder.name}.md"
+    path = own if own.is_file() else _STAGES / name / "README.md"
+    found = section(path.read_text(encoding="utf-8"), heading)
     if found is None:
-        raise SiteError(f"stages/{name}/README.md has no section {heading!r}")
+        raise SiteError(f"stages/{name}/{path.name} has no section {heading!r}")
     return found
 
 
@@ -65,48 +68,45 @@ def section(text: str, heading: str) -> str | None:
     return found[1].strip() if found else None
 
 
-def guide(name: str) -> str:
-    """A page of `docs/` as it is."""
-    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
-
-
 def contributing() -> str:
     """CONTRIBUTING.md below a title of the page's own."""
     _, _, body = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n")
     return body.strip()
 
 
-def diff(older: str, newer: str) -> str:
-    """What changed between two stages' folders: a table, then each file's difference, folded."""
+def diff(page: Page, older: str, newer: str) -> str:
+    """What changed between two stages' folders: a table, then each file's difference, folded, and not in the search."""
     names = (stages.get_stage(older).name, stages.get_stage(newer).name)
     changes = [one for one in folder_changes(_STAGES / names[0], _STAGES / names[1]) if one.name.endswith(".py")]
     changed = [one for one in changes if not one.unchanged]
     added, removed = (sum(one.counts()[index] for one in changed) for index in (0, 1))
-    rows = "".join(f"<tr><td><code>{escape(one.name)}</code></td><td>{_fate(one)}</td>"
+    rows = "".join(f"<tr><td><code>{escape(one.name)}</code></td><td>{page.say(_fate(one))}</td>"
                    f'<td class="number">+{one.counts()[0]}</td><td class="number">−{one.counts()[1]}</td></tr>'
                    for one in changed)
     same = ", ".join(f"<code>{escape(one.name)}</code>" for one in changes if one.unchanged)
-    blocks = "\n\n".join(_folded(one, names) for one in changed)
-    return (f"{len(changed)} Python files differ, {added} lines came and {removed} went. "
-            f"{f'Unchanged, byte for byte: {same}.' if same else 'No file stayed as it was.'} "
-            f"`jumpforward diff {older} {newer}` prints the same, with the READMEs.\n\n"
-            f'<div class="scroll" tabindex="0" role="region" aria-label="Changed files"><table class="data"><thead><tr>'
-            f'<th scope="col">file</th><th scope="col">what</th><th scope="col">added</th>'
-            f'<th scope="col">taken away</th></tr></thead><tbody>{rows}</tbody></table></div>\n\n{blocks}')
+    kept = f"{page.say('Unchanged, byte for byte:')} {same}." if same else page.say("No file stayed as it was.")
+    total = page.say("{n} Python files differ, {added} lines came and {removed} went.")
+    heads = "".join(f'<th scope="col">{page.say(name)}</th>' for name in ("file", "what", "added", "taken away"))
+    blocks = "\n\n".join(_folded(page, one, names) for one in changed)
+    return (f"{total.format(n=len(changed), added=added, removed=removed)} {kept} "
+            f"{page.say('This prints the same, with the READMEs:')} `jumpforward diff {older} {newer}`\n\n"
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{page.say("Changed files")}">'
+            f'<table class="data"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>\n\n'
+            f'<section data-search-exclude="" markdown="1">\n\n{blocks}\n\n</section>')
 
 
 def _fate(change: FileChange) -> str:
     return "new" if change.old is None else "gone" if change.new is None else "changed"
 
 
-def _folded(change: FileChange, names: tuple[str, str]) -> str:
+def _folded(page: Page, change: FileChange, names: tuple[str, str]) -> str:
     added, removed = change.counts()
     lines = "\n".join(change.lines(*names))
     body = "\n".join(f"    {line}" for line in f"```diff\n{lines}\n```".splitlines())
-    return f'??? diff "`{change.name}`: {_fate(change)}, +{added} −{removed}"\n\n{body}'
+    return f'??? diff "`{change.name}`: {page.say(_fate(change))}, +{added} −{removed}"\n\n{body}'
 
 
-def listing(stage: str) -> str:
+def listing(page: Page, stage: str) -> str:
     """The files of a stage with what each one's docstring says first, and its length."""
     folder = _STAGES / stages.get_stage(stage).name
     rows = []
@@ -116,4 +116,5 @@ def listing(stage: str) -> str:
         text = path.read_text(encoding="utf-8")
         first = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].replace("\n", " ")
         rows.append(f"| `{path.relative_to(folder).as_posix()}` | {first} | {len(text.splitlines())} |")
-    return "| file | what it holds | lines |\n|---|---|--:|\n" + "\n".join(rows)
+    head = " | ".join(page.say(name) for name in ("file", "what it holds", "lines"))
+    return f"| {head} |\n|---|---|--:|\n" + "\n".join(rows)

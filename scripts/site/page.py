@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,10 +23,10 @@ class SiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its path below the language's folder, and the language."""
+    """A page: its path below the language's folder, and that folder (`docs/en`)."""
 
     path: PurePosixPath
-    language: str = "en"
+    folder: Path = DOCS / "en"
 
     @property
     def up(self) -> str:
@@ -33,11 +34,26 @@ class Page:
         depth = len(self.path.parts) - (1 if self.path.name == "index.md" else 0)
         return "../" * depth or "./"
 
+    def own(self, name: str) -> Path:
+        """A file of the language, or the English one where it has none."""
+        path = self.folder / name
+        return path if path.is_file() else DOCS / "en" / name
+
+    def say(self, text: str) -> str:
+        """A word that a piece writes by itself, in the page's language: from its `words.toml`, or as it is."""
+        return _words(self.folder).get(text, text)
+
     def to(self, page: str) -> str:
         """The address of another page (`museum.md`, `stages/1.md#its-bugs`) for HTML of this one."""
         path, _, anchor = page.partition("#")
         folder = path.removesuffix("index.md") if path.endswith("index.md") else f"{path.removesuffix('.md')}/"
         return f"{self.up}{folder}" + (f"#{anchor}" if anchor else "")
+
+
+@functools.cache
+def _words(folder: Path) -> dict[str, str]:
+    path = folder / "words.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 @functools.cache

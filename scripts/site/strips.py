@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable
 from html import escape
 
-from scripts.site.page import DOCS, Page, SiteError, recording
+from scripts.site.page import Page, SiteError, recording
 
 _WIDTH, _ROW, _ROWS_HIGH = 240, 34, 3
 _TOKENS = {"S": "sampled", "J": "jumped", "D": "drafted", "X": "forbidden", "_": "empty"}
@@ -22,13 +22,13 @@ def strip(page: Page, stage: str) -> str:
     Raises:
         SiteError: there are not six of them, or a drawing asks for something that is not there.
     """
-    path = DOCS / page.language / "strips.toml"
+    path = page.own("strips.toml")
     panels = tomllib.loads(path.read_text(encoding="utf-8")).get(f"stage{stage}", [])
     if len(panels) != 6:
         raise SiteError(f"{path.name}: stage {stage} has {len(panels)} panels and not six")
     items = "".join(f'<li><svg viewBox="0 0 {_WIDTH} {_ROWS_HIGH * _ROW}" aria-hidden="true" focusable="false">'
                     f'{_drawing(panel["draw"])}</svg><p>{escape(panel["text"])}</p></li>' for panel in panels)
-    return f'<ol class="strip" aria-label="Stage {stage} in six panels">{items}</ol>'
+    return f'<ol class="strip" aria-label="{page.say("Six panels: stage")} {stage}">{items}</ol>'
 
 
 def _drawing(rows: list[str]) -> str:
@@ -86,7 +86,10 @@ def _bars(words: list[str]) -> str:
     number = recording(name)["counts"][what]
     most = max(recording(f"stage{stage}")["counts"][what] for stage in range(1, 6))
     width = 110 * number / most
-    return (_label(8, 21, f"stage {recording(name)['stage']['id']}", "start")
+    one = recording(name)
+    jump = one["settings"]["backend_jump"]
+    said = f"{one['stage']['id']}, {jump}" if jump != "none" else f"stage {one['stage']['id']}"
+    return (_label(8, 21, said, "start")
             + f'<rect class="sampled" x="70" y="6" width="{width:.1f}" height="22" rx="3"/>'
             + _label(78 + width, 21, str(number), "start"))
 

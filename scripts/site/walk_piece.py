@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scripts.site.data_pieces import label
-from scripts.site.page import RECORDINGS, SiteError, recording
+from scripts.site.page import RECORDINGS, Page, SiteError, recording
+from scripts.site.recording_pieces import label
 from scripts.walk_trace import report
 
 
@@ -23,15 +23,17 @@ def walk_text(name: str) -> str:
     return f"```text\n{report(_trace(name))}\n```"
 
 
-def sync_table(*names: str) -> str:
+def sync_table(page: Page, *names: str) -> str:
     """In how many turns of each trace there was a grammar, and in how many the ranks agreed on tokens."""
     rows = []
     for name in names:
         turns = _trace(name)
         having, synced = (sum(one[what] for one in turns) for what in ("has_grammar", "tp_token_sync"))
-        rows.append(f"| {'with a regex' if having else 'without a constraint'} | {len(turns)} | {having} | {synced} |")
-    head = "| request on three ranks | turns | with a grammar | tokens synchronised |\n|---|--:|--:|--:|\n"
-    return head + "\n".join(rows)
+        kind = page.say("with a regex" if having else "without a constraint")
+        rows.append(f"| {kind} | {len(turns)} | {having} | {synced} |")
+    head = " | ".join(page.say(name) for name in (
+        "request on three ranks", "turns", "with a grammar", "tokens synchronised"))
+    return f"| {head} |\n|---|--:|--:|--:|\n" + "\n".join(rows)
 
 
 def events(name: str, passes: str) -> str:
@@ -41,18 +43,18 @@ def events(name: str, passes: str) -> str:
     return "```text\n" + "\n".join(text for _, text in sorted(found)) + "\n```"
 
 
-def gates(*names: str) -> str:
+def gates(page: Page, *names: str) -> str:
     """For each trace or recording, how many turns overlapped, and what kept the others from it."""
     rows = []
     for name in names:
         one = recording(name)
         found = [frame["gate"] or ("yes" if frame["overlap"] else "off") for frame in one["frames"]]
         reasons = ", ".join(f"{reason}: {found.count(reason)}" for reason in dict.fromkeys(found))
-        rows.append(f"| {label(one)} | {reasons} |\n")
-    return "| | turns that overlapped, or why not |\n|---|---|\n" + "".join(rows)
+        rows.append(f"| {label(page, one)} | {reasons} |\n")
+    return f"| | {page.say('turns that overlapped, or why not')} |\n|---|---|\n" + "".join(rows)
 
 
-def overruled(name: str) -> str:
+def overruled(page: Page, name: str) -> str:
     """What the first turn of a recording says in which the model's likeliest token was forbidden.
 
     Raises:
@@ -61,5 +63,5 @@ def overruled(name: str) -> str:
     for at, frame in enumerate(recording(name)["frames"], 1):
         mask = frame["mask"]
         if mask and not mask["raw"][0][2]:
-            return f"> Turn {at}. " + " ".join(frame["says"])
+            return f"> {page.say('Turn')} {at}. " + " ".join(frame["says"])
     raise SiteError(f"{name}: no turn in which the likeliest token was forbidden")

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,9 +65,9 @@ def serve() -> Iterator[Callable[[Path], str]]:
         server.server_close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page that must not say an error, nor ask another host for anything."""
+@contextmanager
+def silent_page(browser: Browser) -> Iterator[Page]:
+    """A page that must not say an error, nor ask another host for anything, for as long as it is open."""
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
     wrong: list[str] = []
     opened.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
@@ -76,3 +77,10 @@ def page(browser: Browser) -> Iterator[Page]:
     yield opened
     opened.close()
     assert wrong == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A silent page for one test."""
+    with silent_page(browser) as opened:
+        yield opened

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path, PurePosixPath
 
+import jupytext
 import pytest
 
 from history.timeline import cited_commits, timeline
 from jumpforward.museum.catalogue import all_rows
+from scripts.site import notebooks
 from scripts.site.assemble import page_text
 from scripts.site.page import DOCS, ROOT, Page, SiteError, recording
 from stages import all_stages
@@ -77,6 +80,57 @@ def test_every_stage_has_a_page_with_the_same_headings() -> None:
         assert text.count("??? question") >= 4, spec.name
 
 
+def test_every_stage_page_shows_what_it_tells_of(pages: Path) -> None:
+    for spec in all_stages():
+        text = (pages / f"stages/{spec.id}.md").read_text(encoding="utf-8")
+        before, works = text.partition("## The question")[0], text.partition("## How it works")[2].partition("\n## ")[0]
+        assert before.count("<svg") == 6, "a strip of six panels before the prose"
+        assert 'class="lanes"' in works
+        assert 'class="fsm"' in works
+        assert 'class="jf-player"' in text.partition("## Step through it")[2].partition("\n## ")[0]
+        assert "benchmarks/results/" in text.partition("## What got better and worse")[2].partition("### Better")[0]
+        code = text.partition("## The code, read")[2].partition("\n## ")[0]
+        assert code.count(f'title="stages/{spec.name}/') >= 3
+
+
+def test_a_drawing_says_in_words_what_it_shows(pages: Path) -> None:
+    for spec in all_stages():
+        text = (pages / f"stages/{spec.id}.md").read_text(encoding="utf-8")
+        [said] = re.findall(r'<svg [^>]*role="img" aria-label="([^"]+)"', text.partition('class="lanes"')[2])[:1]
+        assert len(re.findall(r"\d\. ", said)) >= 4, spec.name
+
+
+def test_every_notebook_is_a_page_with_its_cells(pages: Path) -> None:
+    index = (pages / "notebooks/index.md").read_text(encoding="utf-8")
+    for source in notebooks.sources():
+        text = (pages / f"notebooks/{source.stem}.md").read_text(encoding="utf-8")
+        cells = jupytext.read(source).cells
+        assert cells[0].source.splitlines()[0] == text.splitlines()[0]
+        assert [f"```python\n{cell.source}\n```" in text for cell in cells if cell.cell_type == "code"] == [
+            "elsewhere" not in cell.metadata.get("tags", []) for cell in cells if cell.cell_type == "code"]
+        assert f"notebooks/{source.stem}.md)" in index
+
+
+@pytest.mark.slow
+def test_what_a_notebook_printed_stands_on_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.setattr(notebooks, "KEPT", tmp_path / "kept")
+    source = tmp_path / "00_small.py"
+    source.write_text("# %% [markdown]\n# # 00 Small\n\n# %%\nfrom IPython.display import HTML\n"
+                      "print('``` and', 6 * 7)\nHTML('<b>a</b>\\n\\n<i>b</i>')\n", encoding="utf-8")
+    assert "without a run" in notebooks.markdown_of(source)
+    notebooks.run_all()
+    text = notebooks.markdown_of(source)
+    assert "````{ .text .output }\n``` and 42\n````" in text
+    assert "<b>a</b>\n<i>b</i></div>" in text
+    before = list(notebooks.KEPT.iterdir())
+    notebooks.run_all()
+    assert list(notebooks.KEPT.iterdir()) == before, "what has not changed is not run again"
+    source.write_text(source.read_text(encoding="utf-8").replace("6 * 7", "6 * 8"), encoding="utf-8")
+    assert "48" not in notebooks.markdown_of(source)
+    assert "without a run" in notebooks.markdown_of(source)
+
+
 def test_every_commit_named_anywhere_is_in_the_history(pages: Path) -> None:
     known = [*(row.hash for row in timeline()), *(cited.hash for cited in cited_commits())]
     for path in pages.rglob("*.md"):
@@ -101,7 +155,8 @@ NOT_A_RESULT = re.compile(
     r"|(January|February|March|April|May|June|July|August|September|October|November|December) \d{4}"
     r"|\b[Ss]tages?( \d)+|^\d+\. ")
 STATED = {
-    "index.md": {"100", "135"}, "history.md": {"551", "4", "59", "125", "400", "2024", "22", "2025", "517"},
+    "index.md": {"100"}, "benchmarks/index.md": {"19", "20"},
+    "history.md": {"551", "4", "59", "125", "400", "2024", "22", "2025", "517"},
     "troubleshooting.md": {"2.7", "545", "1"}, "stages/1.md": {"32", "2"}, "stages/4.md": {"37"},
     "glossary.md": {"32"}, "stages/3.md": {"0.0.100", "0.0.35"}, "stages/2.md": {"7"},
 }
@@ -126,6 +181,9 @@ def test_every_exercise_is_in_the_index(pages: Path) -> None:
     folders = sorted(path.parent.name for path in (ROOT / "exercises").glob("*/exercise.toml"))
     assert folders
     assert re.findall(r"^\| (\d+) \|", text, re.MULTILINE) == [str(int(name[:2])) for name in folders]
+    for name in folders:
+        one = tomllib.loads((ROOT / f"exercises/{name}/exercise.toml").read_text(encoding="utf-8"))
+        assert f"| {one['title']} | {one['minutes']} | {one['difficulty']} |" in text
 
 
 def test_every_guide_of_the_folder_is_in_the_navigation() -> None:
@@ -138,4 +196,4 @@ def test_the_list_for_language_models_names_every_page(pages: Path) -> None:
     listed = (pages / "llms.txt").read_text(encoding="utf-8")
     for path in pages.rglob("*.md"):
         name = path.relative_to(pages).as_posix().removesuffix(".md").removesuffix("index")
-        assert f"]({name}{'/' if name else ''})" in listed, name
+        assert f"]({name if name.endswith('/') or not name else name + '/'})" in listed, name
