@@ -43,9 +43,9 @@ CASES = [
                                     {"try_jump": "only a wrapper of the same name hands on to it, nobody calls that"}),
         "a wrapper that somebody calls": ([{**BACKEND, **WRAPPER, **in_managers("self.grammar.try_jump()\n")}], "jump",
                                           {}, {"try_jump": "scheduler.py calls self.grammar.try_jump()"}),
-        "a function that calls itself": (
+        "an async function that calls itself": (
             [in_constrained("async def jump_on(n):\n    return await jump_on(n - 1)\n")], "jump",
-            {"jump_on": "only jump_on itself calls it"}),
+            {"jump_on": "an async function that only calls itself"}),
         "a call between a function and its decorator": (
             [in_constrained("@cached(jump_key())\ndef jump_map():\n    def jump_key():\n        pass\n")], "jump",
             {"jump_map": "no code calls it"}, {"jump_key": "a decorator calls it"}),
