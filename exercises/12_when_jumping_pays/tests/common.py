@@ -69,7 +69,7 @@ def measured(made: Bench, played: Story, least: int, prompt: str) -> tuple[dict[
     found = {"passes": len(passes), "jumps": len(rewrites),
              "reencoded": sum(len(one.old_ids) - one.common_prefix for one in rewrites),
              "read": sum(len(one.fed) for one in passes) - len(engine.tokenizer.encode(prompt))}
-    read = [" ".join(repr(engine.tokenizer.decode([token_id])) for token_id in one.fed) for one in passes]
+    read = [" ".join(engine.tokenizer.vocabulary.shown(token_id) for token_id in one.fed) for one in passes]
     return found, " | ".join(f"(jump) {text}" if one.jump else text for one, text in zip(passes, read, strict=True))
 
 
