@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import sys
+from itertools import pairwise
 from typing import Any
 
 
@@ -58,8 +59,9 @@ class Guidance:
             grammar = self._guidance.select(asked["choices"], name="answer")
         self._lengths.clear()
         done = self._model + words["prompt"] + grammar
-        return {"text": done["answer"], "tokens": self._lengths[-1] - self._lengths[0] + 1,
-                "passes": len(self._lengths)}
+        asked = self._lengths  # twice in a row for the same ids: the second time the answer is remembered
+        return {"text": done["answer"], "tokens": asked[-1] - asked[0] + 1,
+                "passes": 1 + sum(one != before for before, one in pairwise(asked))}
 
 
 class LlamaCpp:

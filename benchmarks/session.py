@@ -36,8 +36,8 @@ class Session:
 
     Attributes:
         config: of the engines. out: the ledger's file. pairs: timed pairs a cell. seconds: after so many no cell is
-            begun but the first; None for no limit. fresh: start anew where there is a ledger. bandwidth_bytes: copied
-            to measure it.
+            begun but the first; None for no limit. fresh: start anew where there is a ledger. note: for whoever reads
+            the ledger. bandwidth_bytes: read to measure it.
     """
 
     config: EngineConfig
@@ -46,6 +46,7 @@ class Session:
     quick: bool
     seconds: float | None = None
     fresh: bool = False
+    note: str | None = None
     bandwidth_bytes: int = 256 << 20
     progress: Progress = lambda _what, _done, _total: None
     _lab: Lab | None = field(default=None, init=False)
@@ -138,7 +139,7 @@ class Session:
                     raise ConfigError(f"the ledger there is of another {name}: {_difference(was, now)}",
                                       where=str(self.out), fix="use another --out, or begin anew with --fresh")
             ledger = before
-        ledger.notes.append(said)
+        ledger.notes += [one for one in (said, self.note) if one is not None and one not in ledger.notes]
         return ledger
 
 

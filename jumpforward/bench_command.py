@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.session import Session
     from benchmarks.workloads import Workload
 
-_QUICK_SECONDS = 150.0
+_QUICK_SECONDS = 180.0
 _POOL = 32_768
 """Tokens of KV: 64 requests of 512, or one of 4,096 with room."""
 
@@ -38,7 +38,7 @@ bench_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich"
 def run(
     engine: EngineOptions,
     quick: Annotated[bool, typer.Option(
-        "--quick", help="A few rows in about two minutes, instead of everything in hours.")] = False,
+        "--quick", help="A few rows in two to three minutes, instead of everything in hours.")] = False,
     workload: Annotated[list[str] | None, typer.Option(
         "--workload", metavar="NAME", help="Only this one; may be repeated.", show_default="all")] = None,
     stage: Annotated[list[int] | None, typer.Option(
@@ -51,7 +51,7 @@ def run(
         show_default="5; 1 with --quick")] = None,
     seconds: Annotated[float | None, typer.Option(
         "--seconds", metavar="S", help="Begin no row after so many; the same command goes on later.",
-        show_default="no limit; 120 with --quick")] = None,
+        show_default="no limit; 180 with --quick")] = None,
     peers: Annotated[bool, typer.Option(
         "--peers/--no-peers", metavar="", help="transformers, with each library's logits processor.")] = True,
     masks: Annotated[bool, typer.Option(
@@ -63,6 +63,9 @@ def run(
         "--out", metavar="FILE.json", help="The ledger; the SHA256SUMS beside it is written anew.",
         show_default="benchmarks/results/quick.json or full.json")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew where there is a ledger.")] = False,
+    note: Annotated[str | None, typer.Option(
+        "--note", metavar="TEXT", help="What a reader of the ledger must know, of the machine above all.",
+        show_default="none")] = None,
 ) -> int:
     """Measure into a ledger file. Stopped at any time, the same command goes on where it stopped."""
     from dataclasses import replace
@@ -83,7 +86,7 @@ def run(
     limit = _limit(seconds) or (_QUICK_SECONDS if quick else None)
     return _measure(Session(
         config=replace(engine.config(5), kv_pool_tokens=_POOL), out=path, pairs=pairs or (1 if quick else 5),
-        quick=quick, seconds=limit, fresh=fresh, progress=progress), cells, progress)
+        quick=quick, seconds=limit, fresh=fresh, note=note, progress=progress), cells, progress)
 
 
 @bench_app.command("growth", cls=Command, epilog=examples("bench growth --most 1000 --out growth.json"))
@@ -101,6 +104,9 @@ def growth(
         "--out", metavar="FILE.json", help="The ledger; the SHA256SUMS beside it is written anew.",
         show_default="benchmarks/results/growth.json")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew where there is a ledger.")] = False,
+    note: Annotated[str | None, typer.Option(
+        "--note", metavar="TEXT", help="What a reader of the ledger must know, of the machine above all.",
+        show_default="none")] = None,
 ) -> int:
     """Measure how costs grow: with the batch, the context, a grammar's states, the grammars in a cache."""
     from dataclasses import replace
@@ -115,7 +121,8 @@ def growth(
     progress = ProgressLine()
     return _measure(Session(
         config=replace(engine.config(5), kv_pool_tokens=_POOL), out=out or RESULTS / "growth.json", pairs=1,
-        quick=False, seconds=_limit(seconds), fresh=fresh, progress=progress), growth_plan(curve or (), most), progress)
+        quick=False, seconds=_limit(seconds), fresh=fresh, note=note, progress=progress),
+        growth_plan(curve or (), most), progress)
 
 
 @bench_app.command("report", cls=Command, epilog=examples("bench report --out site/bench"))

@@ -25,20 +25,9 @@ from benchmarks.results import read_ledger, write_sums
 from benchmarks.session import Session
 from benchmarks.workloads import all_workloads
 from jumpforward.cli import main
+from tests.bench.rows import PERCENTILES, row, row_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PERCENTILES = {"p50": 1.0, "p90": 2.0, "p99": 3.0, "p99.9": 4.0}
-
-
-def row(stage: int, mode: str, *, ratio: Interval | None, workload: str = "light", **counts: int) -> Measurement:
-    known = {"tokens": 40, "steps": 40, "sampled": 40, "masks": 40} | counts
-    return Measurement(
-        workload=workload, stage=stage, backend="xgrammar", mode=mode, dtype="fp32", batch=1, graphs=False,
-        counts=known, step_ms=PERCENTILES, tpot_ms=50.0, tokens_per_s=20.0,
-        denominators={"ms_per_byte": 12.345, "free_tpot_ms": 40.0, "bare_forward_ms": 38.0, "roofline_ms": 30.0,
-                      "reencoded_share": 0.25, "requeue_time_share": 0.04, "forced_share": 0.5, "speedup_bound": 2.0},
-        times={"total_ms": PERCENTILES, "ttft_ms": PERCENTILES}, ratios={} if ratio is None else {"over_free": ratio},
-        quality={"canonical_share": 0.796, "nll_per_byte": 1.233, "allowed_mass": 0.5}, texts=["a|b"])
 
 
 @pytest.fixture
@@ -174,7 +163,10 @@ def test_the_command_lists_the_workloads(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_command_runs_goes_on_and_lists_the_checksum(tiny_model: Path, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch,
                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("benchmarks.measuring.Lab.measure", lambda _lab, cell: row_of(cell))
+    monkeypatch.setattr("benchmarks.session.memory_bandwidth", lambda *_: 1e10)
     out = tmp_path / "quick.json"
     words = ["bench", "run", "--quick", "--workload", "choice", "--stage", "5", "--no-peers", "--no-masks", "--model",
              str(tiny_model), "--out", str(out)]
@@ -208,7 +200,7 @@ def test_the_commands_of_the_docs_run(ledger: Ledger, tmp_path: Path, monkeypatc
     """In order, in an empty folder; only the measuring itself is left out."""
     def measured(self: Session, _cells: object) -> Ledger:
         assert self.quick
-        assert (self.pairs, self.seconds) == (1, 150.0)
+        assert (self.pairs, self.seconds) == (1, 180.0)
         ledger.write(self.out)
         return ledger
 
