@@ -15,7 +15,7 @@ bin := $(VENV)/bin
 pytest := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(bin)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint check doctor docs docs-serve docs-data notebooks lab setup setup-dev clean
+.PHONY: help demo test quick lint check doctor docs docs-serve docs-data notebooks lab peers setup setup-dev clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,11 @@ notebooks: $(VENV)/.installed-dev ## bring the .ipynb files up to date with thei
 
 lab: $(VENV)/.installed-dev ## open the notebooks in JupyterLab
 	@$(bin)/jupyter lab --notebook-dir notebooks
+
+peers: ## make .venv-peers, for the benchmark's peers whose packages do not go with these
+	@$(or $(PYTHON),python3) -m venv .venv-peers
+	@echo "peers: installing benchmarks/peers.txt (llama.cpp is compiled: 5 to 20 minutes, needs a C++ compiler and CMake)"
+	@.venv-peers/bin/python -m pip install -q -r benchmarks/peers.txt
 
 setup: $(VENV)/.installed-base ## only install what the command line needs
 
