@@ -1,7 +1,9 @@
 """`python -m benchmarks.overhead`: what the engine adds to the model's forward pass, in pairs.
 
 Five parts, each against what it is to be compared with, in turn and in one process, so that the machine's drift meets
-both: now the one first and now the other. A ratio is the median over the pairs.
+both: now the one first and now the other. A ratio is the median over the pairs. On a machine with other work to do,
+`--clock cpu` counts the process's own time on the processor in place of the wall's: the same on an idle machine, as
+long as there is one thread that never waits.
 
     loop         the decode turns of a batch, and the same batches' passes run bare again
     constrained  time per token with a constraint, and of the same prompts without one, to the same lengths
@@ -18,10 +20,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -43,6 +47,8 @@ LOOP_AIMS = {1: 1.05, 16: 1.10}
 TRIAL_AIMS: dict[BackendJump, float | None] = {"none": None, "draft": 2.7, "force": 3.6, "force+draft": 3.9}
 
 Seconds = Callable[[], float]
+_WAITING = {"overlap"}
+_NAMES = ("part", "what", "dtype", "threads", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class OverheadRow:
         part, what: which. dtype, threads, batch: of both sides.
         ms, other_ms: the medians of both sides: a pass, a token, or a whole answer, as the part says.
         ratio: what `part` says. aim: the bound it was to keep; None where there was none.
+        clock: `wall`, or `cpu` for time on the processor.
     """
 
     part: str
@@ -64,6 +71,7 @@ class OverheadRow:
     other_ms: float
     ratio: Interval
     aim: float | None = None
+    clock: str = "wall"
 
 
 @dataclass(slots=True)
@@ -72,10 +80,12 @@ class Overhead:
 
     Attributes:
         config: of every engine; stage, backend, overlap and options are each part's own. pairs: of a comparison.
+        clock: what the rows say they were measured by.
     """
 
     config: EngineConfig
     pairs: int
+    clock: str = "wall"
     _loaded: LoadedModel | None = field(default=None, init=False)
     _workloads: dict[str, Workload] = field(default_factory=lambda: {one.name: one for one in all_workloads()},
                                             init=False)
@@ -92,7 +102,7 @@ class Overhead:
     def loop(self, batches: Sequence[int]) -> Iterator[OverheadRow]:
         """Decode turns by bare passes, without and with overlap."""
         workload = self._workloads["json_five_fields"]
-        for overlap in (False, True):
+        for overlap in (False, True) if self.clock == "wall" else (False,):
             with self.engine(5, "xgrammar", overlap=overlap) as engine:
                 for batch in batches:
                     recorded = RecordedPasses(engine)
@@ -172,7 +182,7 @@ class Overhead:
                       for there, here in zip(theirs, ours[mode], strict=True)]
             yield OverheadRow("trial", f"transformers + xgrammar by 5+{mode}", self.config.dtype,
                               self.config.thread_count, 1, _middle_ms(ours[mode]), _middle_ms(theirs),
-                              Interval.of(ratios), TRIAL_AIMS[mode])
+                              Interval.of(ratios), TRIAL_AIMS[mode], self.clock)
 
     def _row(self, part: str, what: str, batch: int, one: Seconds, other: Seconds,
              aim: float | None = None) -> OverheadRow:
@@ -184,7 +194,7 @@ class Overhead:
         ratios = [mine / theirs for mine, theirs in zip(*times, strict=True)]
         return OverheadRow(part, what, self.config.dtype, self.config.thread_count, batch,
                            round(1e3 * statistics.median(times[0]), 3), round(1e3 * statistics.median(times[1]), 3),
-                           Interval.of(ratios), aim)
+                           Interval.of(ratios), aim, self.clock)
 
 
 def _literals(like: Workload, length: int) -> Workload:
@@ -219,22 +229,21 @@ def _middle_ms(runs: Sequence[Sequence[float]]) -> float:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """As Markdown."""
-    lines = ["| part | what | dtype | threads | batch | ms | other ms | ratio | aimed at |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    lines = ["| part | what | dtype | threads | batch | clock | ms | other ms | ratio | aimed at |",
+             "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |"]
     for row in rows:
         ratio = Interval(**row["ratio"])
         aim = "-" if row["aim"] is None else f"{row['aim']:.2f}"
-        lines.append(f"| {row['part']} | {row['what']} | {row['dtype']} | {row['threads']} | {row['batch']} | "
-                     f"{row['ms']:.2f} | {row['other_ms']:.2f} | {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+        named = " | ".join(str(row[name]) for name in (*_NAMES, "clock"))
+        lines.append(f"| {named} | {row['ms']:.2f} | {row['other_ms']:.2f} | {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
                      f" | {aim} |")
     return "\n".join(lines)
 
 
 def merged(path: Path, rows: Sequence[OverheadRow]) -> dict[str, Any]:
     """The file at `path`, or a new one, with `rows` in the place of what it had under the same names."""
-    names = ("part", "what", "dtype", "threads", "batch")
     found = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    by_name = {tuple(row[name] for name in names): row for row in [*found, *map(asdict, rows)]}
+    by_name = {tuple(row[name] for name in _NAMES): row for row in [*found, *map(asdict, rows)]}
     ledger = Ledger.begin("cpu", {})
     return {"command": "python -m benchmarks.overhead --json FILE", "machine": ledger.machine,
             "packages": ledger.packages, "rows": [by_name[name] for name in sorted(by_name)]}
@@ -249,7 +258,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, action="append", help="may be repeated; 1, 16 and 64 (jump: 1, 4, 16)")
     parser.add_argument("--backend", action="append", help="constrained: may be repeated; xgrammar and llguidance")
-    parser.add_argument("--workload", action="append", help="constrained: may be repeated; json_five_fields, card_regex")
+    parser.add_argument("--workload", action="append", help="constrained: json_five_fields and card_regex, or one")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--length", type=int, action="append", help="jump: characters of a literal; 2, 8, 32")
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--pairs", type=int, default=7)
@@ -261,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     torch.set_num_threads(given.threads)
     bench = Overhead(EngineConfig(model=given.model, dtype=given.dtype, threads=given.threads, kv_pool_tokens=32_768),
-                     given.pairs)
+                     given.pairs, given.clock)
     parts: dict[str, Callable[[], Iterator[OverheadRow]]] = {
         "loop": lambda: bench.loop(given.batch or (1, 16, 64)),
         "constrained": lambda: bench.constrained(given.batch or (1, 16, 64),
@@ -272,16 +282,19 @@ def main(arguments: list[str] | None = None) -> int:
         "trial": bench.trial}
     if unknown := set(given.parts) - parts.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if given.clock == "cpu" and (given.threads > 1 or set(given.parts or parts) & _WAITING):
+        parser.error("time on the processor says nothing of several threads: --threads 1, and not overlap")
     rows: list[OverheadRow] = []
-    for name in given.parts or parts:
-        try:
-            for row in parts[name]():
-                rows.append(row)
-                print(table([asdict(row)]).rpartition("\n")[2], flush=True)
-                if given.json is not None:  # at once: a run may be stopped
-                    given.json.write_text(json.dumps(merged(given.json, rows), indent=1) + "\n", encoding="utf-8")
-        except NotHereError as error:
-            print(f"left out: {name}: {error}", file=sys.stderr)
+    with patch.object(time, "perf_counter", time.process_time) if given.clock == "cpu" else nullcontext():
+        for name in given.parts or parts:
+            try:
+                for row in parts[name]():
+                    rows.append(row)
+                    print(table([asdict(row)]).rpartition("\n")[2], flush=True)
+                    if given.json is not None:  # at once: a run may be stopped
+                        given.json.write_text(json.dumps(merged(given.json, rows), indent=1) + "\n", encoding="utf-8")
+            except NotHereError as error:
+                print(f"left out: {name}: {error}", file=sys.stderr)
     return 0
 
 

@@ -37,7 +37,8 @@ def test_the_passes_run_again_are_those_of_the_decode_turns_and_change_nothing(b
 
 @pytest.mark.slow
 def test_every_part_has_its_rows(bench: Overhead) -> None:
-    rows = [*bench.loop([1, 2]), *bench.constrained([1], ["xgrammar"], ["json_five_fields", "card_regex"]), *bench.overlap([1]), *bench.jump([1, 2], [4])]
+    rows = [*bench.loop([1, 2]), *bench.constrained([1], ["xgrammar"], ["json_five_fields", "card_regex"]),
+            *bench.overlap([1]), *bench.jump([1, 2], [4])]
     assert [(row.part, row.what, row.batch) for row in rows] == [
         ("loop", "overlap off", 1), ("loop", "overlap off", 2), ("loop", "overlap on", 1), ("loop", "overlap on", 2),
         ("constrained", "stage 5 xgrammar, json_five_fields", 1), ("constrained", "stage 5 xgrammar, card_regex", 1),
@@ -62,7 +63,8 @@ def test_a_file_keeps_what_is_not_measured_again(tmp_path: Path, capsys: pytest.
     assert "| 4.000 [3.500, 4.500] | 1.05 |" in table(rows)
 
 
-def test_an_unknown_part_is_a_usage_error() -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["speed"])
-    assert caught.value.code == 2
+def test_an_unknown_part_and_a_clock_that_says_nothing_are_usage_errors() -> None:
+    for wrong in (["speed"], ["overlap", "--clock", "cpu"], ["loop", "--threads", "2", "--clock", "cpu"]):
+        with pytest.raises(SystemExit) as caught:
+            main(wrong)
+        assert caught.value.code == 2
