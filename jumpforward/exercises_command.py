@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from jumpforward.exercises.catalogue import Exercise, all_exercises, find_exerci
 from jumpforward.exercises.grader import CheckResult, Grader, missing_packages
 from jumpforward.exercises.verify import verify
 from jumpforward.exercises.workspace import DEFAULT, Progress, Workspace
-from jumpforward.exercises_view import bar, mark, short, tell
+from jumpforward.exercises_view import RED, bar, mark, short, tell
 from jumpforward.exit_codes import INTERRUPTED, OK, REQUEST_ERROR
 from jumpforward.help import Command, Group, examples
 from shared_runtime.errors import ConfigError
@@ -66,9 +67,8 @@ def next_exercise(which: Which = None, answers: Answers = DEFAULT) -> int:
         return OK
     fresh = workspace.prepare(exercise, exercises)
     print(exercise.text("README.md").rstrip())
-    print(f"\n{'Write in' if fresh else 'Your file is'} {short(workspace.answer(exercise))}, then run:\n"
-          f"  jumpforward exercises watch {exercise.number}     (or check {exercise.number}, once)\n"
-          "At first everything is red: that is how it begins. Each red case tells you one thing to do.")
+    print(f"\n{'Write in' if fresh else 'Go on in'} {short(workspace.answer(exercise))}, then run:\n"
+          f"  jumpforward exercises watch {exercise.number}     (or check {exercise.number}, once)\n{RED}")
     return OK
 
 
@@ -90,7 +90,11 @@ def check(
     with Grader() as grader:
         result = grader.check(exercise, answers, every_case=gradescope is not None)
     if gradescope is not None:
-        gradescope.write_text(json.dumps(result.as_gradescope(), indent=1) + "\n", encoding="utf-8")
+        try:
+            gradescope.write_text(json.dumps(result.as_gradescope(), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write the results: {error.strerror}", where=str(gradescope),
+                              fix="name a file in a folder that there is") from None
     if as_json:
         _print_json(result.as_dict())
     else:
@@ -123,7 +127,9 @@ def watch_changes(workspace: Workspace, exercises: Sequence[Exercise], which: st
     while (exercise := _chosen(which, exercises, workspace.progress())) is not None:
         which = None
         _must_have_packages(exercise)
-        workspace.prepare(exercise, exercises)
+        if workspace.prepare(exercise, exercises):
+            page, file = short(exercise.folder / "README.md"), short(workspace.answer(exercise))
+            print(f"\nRead {page}, and write in {file}.\n{RED}")
         seen: object = None
         while True:
             now = {path: path.stat().st_mtime_ns for path in workspace.folder.glob("**/*.py")}
@@ -157,13 +163,18 @@ def hint(which: Which = None, answers: Answers = DEFAULT) -> int:
 
 
 @exercises_app.command("show", cls=Command)
-def show(which: Which = None, answers: Answers = DEFAULT) -> int:
+def show(which: Which = None, answers: Answers = DEFAULT, as_json: AsJson = False) -> int:
     """Show what your part makes of a few inputs, beside what is expected."""
     workspace, exercises = Workspace(answers), all_exercises()
     exercise = _chosen(which, exercises, workspace.progress()) or exercises[0]
     _must_have_packages(exercise)
     with Grader() as grader:
         rows, message = grader.picture(exercise, answers)
+    same = message is None and all(row.yours == row.expected for row in rows)
+    if as_json:
+        _print_json({"number": exercise.number, "slug": exercise.slug, "rows": [asdict(row) for row in rows],
+                     "same": same, "stopped": message})
+        return OK if same else REQUEST_ERROR
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -172,13 +183,13 @@ def show(which: Which = None, answers: Answers = DEFAULT) -> int:
     for name in ("", "looked at", "yours", "expected"):
         table.add_column(name)
     for row in rows:
-        same = row.yours == row.expected
-        table.add_row("" if same else "differs", *(Text(visible(text)) for text in (row.what, row.yours, row.expected)),
-                      style=None if same else "yellow")
+        equal = row.yours == row.expected
+        cells = (Text(visible(text)) for text in (row.what, row.yours, row.expected))
+        table.add_row("" if equal else "differs", *cells, style=None if equal else "yellow")
     print_rich(Text(f"{exercise.number}. {exercise.title}"), table)
     if message is not None:
         print(f"then: {message}")
-    return OK if message is None and all(row.yours == row.expected for row in rows) else REQUEST_ERROR
+    return OK if same else REQUEST_ERROR
 
 
 @exercises_app.command("reset", cls=Command)
@@ -261,7 +272,7 @@ def _described(exercise: Exercise) -> dict[str, object]:
             "replaces": exercise.replaces, "prerequisites": list(exercise.prerequisites)}
 
 
-def _print_json(value: dict[str, object] | Iterable[dict[str, object]]) -> None:
+def _print_json(value: Mapping[str, object] | Iterable[Mapping[str, object]]) -> None:
     json.dump(value, sys.stdout, ensure_ascii=False)
     sys.stdout.write("\n")
 

@@ -10,6 +10,8 @@ from jumpforward.exercises.catalogue import Exercise
 from jumpforward.exercises.grader import CheckResult
 from jumpforward.exercises.workspace import Progress
 
+RED = "At first everything is red: that is how it begins. Each red case tells you one thing to do."
+
 
 def tell(result: CheckResult) -> None:
     """The result in words: what passes, the first case that does not, and what to do then."""

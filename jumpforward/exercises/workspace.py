@@ -66,21 +66,27 @@ class Workspace:
                 return False
             shutil.copyfile(exercise.starter, self.answer(exercise))
         except OSError as error:
-            raise ConfigError(f"cannot write your answers: {error.strerror}", where=str(self.folder),
-                              fix="choose another folder with --answers") from None
+            raise self._unwritable(error) from None
         return True
 
     def reset(self, exercise: Exercise) -> Path | None:
         """The starter again; returns where the old answer was kept, None when there was none."""
         answer = self.answer(exercise)
         kept: Path | None = None
-        if answer.exists():
-            kept = next(path for number in range(1, 1000)
-                        if not (path := answer.with_suffix(f".py.{number}")).exists())
-            answer.rename(kept)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(exercise.starter, answer)
+        try:
+            if answer.exists():
+                kept = next(path for number in range(1, 1000)
+                            if not (path := answer.with_suffix(f".py.{number}")).exists())
+                answer.rename(kept)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(exercise.starter, answer)
+        except OSError as error:
+            raise self._unwritable(error) from None
         return kept
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"cannot write your answers: {error.strerror}", where=str(self.folder),
+                           fix="choose another folder with --answers")
 
     def progress(self) -> Progress:
         """What is done.
@@ -101,11 +107,15 @@ class Workspace:
 
     def save(self, progress: Progress) -> None:
         """Keep the progress: the whole file or the old one, never half."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"done": sorted(progress.done), "given_up": sorted(progress.given_up),
+                           "hints": progress.hints}, indent=1) + "\n"
         fresh = self._state.with_suffix(f".{os.getpid()}.tmp")
-        fresh.write_text(json.dumps({"done": sorted(progress.done), "given_up": sorted(progress.given_up),
-                                     "hints": progress.hints}, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(self._state)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(self._state)
+        except OSError as error:
+            raise self._unwritable(error) from None
 
 
 def _adapter(exercise: Exercise) -> str:

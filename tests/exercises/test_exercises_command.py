@@ -68,7 +68,7 @@ def test_an_exercise_that_was_not_begun_says_how_to_begin(folder: Path, capsys: 
 
 def test_json_is_as_its_schema_says(folder: Path, capsys: Capture) -> None:
     schema = json.loads(schema_text("exercises"))
-    for words in (("list", "--json"), ("check", 1, "--json")):
+    for words in (("list", "--json"), ("check", 1, "--json"), ("show", 1, "--json")):
         _, out, _ = run(capsys, *words, "--answers", folder)
         jsonschema.validate(json.loads(out), schema)
 
@@ -134,6 +134,18 @@ def test_a_damaged_state_and_an_unknown_exercise_are_one_line(folder: Path, caps
         (folder / "progress.json").unlink(missing_ok=True)
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    """A file is where the folder should be, or there is no folder for the results."""
+    (tmp_path / "file").touch()
+    for words in (("next",), ("reset", 1), ("hint",)):
+        code, _, err = run(capsys, *words, "--answers", tmp_path / "file")
+        assert code == 2
+        assert "cannot write your answers" in err
+        assert err.count("\n") == 1
+    code, _, err = run(capsys, "check", 1, "--answers", tmp_path, "--gradescope", tmp_path / "no" / "results.json")
+    assert (code, "cannot write the results" in err) == (2, True)
+
+
 class Enough(Exception):
     """Ends a watch."""
 
@@ -158,3 +170,5 @@ def test_watch_checks_again_when_a_file_is_saved_and_goes_on_to_the_next(
     assert "Done in" in out
     assert out.count(f"\n{exercises[1].number}. {exercises[1].title}") == 1
     assert workspace.progress().done == {FIRST.slug}
+    assert out.count("At first everything is red") == 2
+    assert f"{exercises[1].folder.name}/README.md" in out

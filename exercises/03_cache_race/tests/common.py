@@ -80,7 +80,7 @@ def a_pattern_is_built_once(part: CacheClass, threads: int) -> None:
     cache = part(build, 15.0)
     came = at_once(threads, lambda: cache.get("a"))
     begun(build, came)
-    time.sleep(0.2)
+    time.sleep(0.1)
     build.gates["a"].set()
     until(lambda: len(came) == threads, f"{threads} threads ask for one pattern, {len(came)} got an answer")
     expect(plain(came) == ["A"] * threads, f"{threads} threads ask for one pattern: they got {came}")
@@ -95,7 +95,7 @@ def a_failed_build_wakes_everybody(part: CacheClass, threads: int) -> None:
     cache = part(build, 15.0)
     came = at_once(threads, lambda: cache.get("("))
     begun(build, came)
-    time.sleep(0.1)
+    time.sleep(0.05)
     gates["("].set()
     until(lambda: len(came) == threads, f"the build failed, and {threads - len(came)} of {threads} who waited for it "
                                         "never returned")
@@ -123,14 +123,14 @@ def a_slow_pattern_holds_up_nobody_else(part: CacheClass) -> None:
 def waiting_has_an_end(part: CacheClass) -> None:
     """A build that does not return: the first caller and the second both give up."""
     build = Build(a=threading.Event())
-    cache = part(build, 0.2)
+    cache = part(build, 0.1)
     try:
         for turn in ("first", "second"):
             try:
-                in_time(lambda: cache.get("a"), f"timeout is 0.2 s, and the {turn} caller still waits after 4 s")
+                in_time(lambda: cache.get("a"), f"timeout is 0.1 s, and the {turn} caller still waits after 4 s")
             except GrammarTimeoutError:
                 continue
-            raise Wrong(f"timeout is 0.2 s, the build is not over, and the {turn} caller got an answer")
+            raise Wrong(f"timeout is 0.1 s, the build is not over, and the {turn} caller got an answer")
     finally:
         build.gates["a"].set()
 
