@@ -235,8 +235,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         ratio = Interval(**row["ratio"])
         aim = "-" if row["aim"] is None else f"{row['aim']:.2f}"
         named = " | ".join(str(row[name]) for name in (*_NAMES, "clock"))
-        lines.append(f"| {named} | {row['ms']:.2f} | {row['other_ms']:.2f} | {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
-                     f" | {aim} |")
+        lines.append(f"| {named} | {row['ms']:.2f} | {row['other_ms']:.2f} | "
+                     f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {aim} |")
     return "\n".join(lines)
 
 
