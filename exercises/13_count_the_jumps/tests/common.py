@@ -18,7 +18,7 @@ import git
 from history.clone import CONSTRAINED as CONSTRAINED
 from history.clone import Clone, open_clone
 from history.errors import HistoryError, NoCloneError
-from jumpforward.exercises.case import Row, Wrong, expect, expect_equal
+from jumpforward.exercises.case import Row, Wrong, expect, expect_equal, plain
 from tests.history.synthetic import MANAGERS as MANAGERS
 from tests.history.synthetic import Synthetic, build
 
@@ -77,7 +77,7 @@ def asked(part: Survey, clone: Clone, ref: str, word: str) -> dict[str, Any]:
     """What the learner's survey says, in the shape that the contract asks for."""
     where = f"survey(clone, {ref!r}, {word!r}, folders)"
     try:
-        got = part(clone, ref, word, BOTH)
+        got = plain(part(clone, ref, word, BOTH))
     except HistoryError as error:
         raise Wrong(f"{where}: it raised HistoryError: {error}") from error
     except SyntaxError as error:
