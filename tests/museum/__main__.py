@@ -13,7 +13,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from jumpforward.museum import get_row
 from shared_runtime.errors import ConfigError
@@ -69,7 +68,7 @@ def visit(exhibit: Exhibit[Any], make: MakeBench) -> bool:
         print(f"  {'whole':<24}  not tried: {row.not_injectable}")
     else:
         outcomes.append(_show("whole, as it is", None, injection.scenario, make()))
-        with patch.object(injection.owner, injection.name, injection.value):
+        with injection.in_place():
             outcomes.append(_show("whole, with the specimen", injection.symptom, injection.scenario, make()))
     return all(outcomes)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from unittest.mock import patch
 
 from tests.museum.bench import Bench
 
@@ -27,6 +29,12 @@ class Injection:
     value: object
     scenario: Callable[[Bench], None]
     symptom: str
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within it the stage has the specimen, whatever engine is built."""
+        with patch.object(self.owner, self.name, self.value):
+            yield
 
 
 @dataclass(frozen=True)

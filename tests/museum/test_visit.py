@@ -12,9 +12,9 @@ import pytest
 
 from jumpforward.museum import get_row
 from tests.museum.__main__ import main, visit
-from tests.museum.bench import Bench, hold
+from tests.museum.bench import Bench, Broken, hold
 from tests.museum.exhibit import Exhibit
-from tests.museum.exhibits import all_exhibits
+from tests.museum.exhibits import all_exhibits, specimen
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,3 +56,15 @@ def test_the_command_that_a_row_names_runs() -> None:
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("10. ")
+
+
+def test_a_specimen_can_be_put_into_a_stage_and_taken_out_again(bench: Bench) -> None:
+    """What the notebooks record and step through."""
+    exhibit = exhibit_of(33)
+    assert exhibit.injection is not None
+    with specimen(33), pytest.raises(Broken, match=exhibit.injection.symptom):
+        exhibit.injection.scenario(bench)
+    exhibit.injection.scenario(bench)
+    for row in (1000, next(one.row for one in all_exhibits() if one.injection is None)):
+        with pytest.raises(LookupError, match=str(row)):
+            specimen(row)
