@@ -15,6 +15,11 @@ _LOOKS: dict[TokenOrigin, tuple[str, str]] = {
     "sampled": ("#dbeafe", "solid"), "jumped": ("#fef08a", "double"), "forced": ("#fef08a", "double"),
     "draft_accepted": ("#f5d0fe", "dashed"), "draft_rejected": ("#fecaca", "dotted")}
 
+NO_FORMULAS = "mathjax_ignore tex2jax_ignore"
+"""Classes of an output in which a dollar is a dollar; else JupyterLab sets what is between two as a formula."""
+
+_SHORT = 12  # letters: dates and hashes are not broken
+
 
 @dataclass(frozen=True)
 class Table:
@@ -30,9 +35,9 @@ class Table:
     def _repr_html_(self) -> str:
         """The table for a notebook."""
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.head)
-        body = "".join("<tr>" + "".join(f'<td style="text-align:{_side(cell)}">{escape(_shown(cell))}</td>'
+        body = "".join("<tr>" + "".join(f'<td style="text-align:{_side(cell)}{_wrap(cell)}">{escape(_shown(cell))}</td>'
                                         for cell in row) + "</tr>" for row in self.rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<table class="{NO_FORMULAS}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
     def __repr__(self) -> str:
         """The table as text."""
@@ -70,11 +75,15 @@ class Tokens:
             f"{escape(visible_text(text)) or 'stop'}</span>"
             for text, origin in zip(self.texts, origins, strict=True))
         title = f"<div>{escape(self.title)}</div>" if self.title else ""
-        return f'<div style="font-family:monospace;line-height:1.9">{title}{boxes}</div>'
+        return f'<div class="{NO_FORMULAS}" style="font-family:monospace;line-height:1.9">{title}{boxes}</div>'
 
     def __repr__(self) -> str:
         """The tokens as text, a bar between two."""
         return (f"{self.title}\n" if self.title else "") + "|".join(visible_text(text) or "stop" for text in self.texts)
+
+
+def _wrap(cell: object) -> str:
+    return ";white-space:nowrap" if len(_shown(cell)) <= _SHORT else ""
 
 
 def _side(cell: object) -> str:

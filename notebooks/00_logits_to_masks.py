@@ -38,7 +38,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %% [markdown]
@@ -199,8 +199,8 @@ assert first.index(max(first)) != whole.index(max(whole)), "here the greedy answ
 #
 # ## The stepper: the same, turn by turn
 #
-# Arrow keys or the slider go through the turns; `m` jumps to the next mask. On the right: what the model wanted, what
-# was allowed.
+# Arrow keys or the slider go through the turns; `m` jumps to the next mask. "Allowed tokens" has what the model
+# wanted, and what was left of it.
 
 # %%
 from jumpforward.stepper.recording import record

@@ -38,13 +38,13 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %% [markdown]
 # ## The idea in twenty lines
 #
-# An automaton over characters, written by hand for `a(b|cd)*`, and a vocabulary of six tokens. For every state we walk
+# An automaton over characters, written by hand for `a(b|cd)*`, and a vocabulary of seven tokens. For every state we walk
 # every token, and note where it ends, if it comes through in full.
 
 # %%
@@ -72,19 +72,24 @@ Table(["state", "token -> next state", "stop token"],
 # %% [markdown]
 # **Predict.** Which tokens will state 1 allow if the vocabulary also has `bcd` and `bc`?
 #
-# <details><summary>Our answer</summary>
+# <details><summary>Our answer, for after the next cell</summary>
 #
 # Both. `bcd` ends in state 1 and `bc` in state 2: a token may end in the middle of what the pattern calls `cd`, as long
-# as a way on is left. Add them to `toy_tokens` and run the cell again.
+# as a way on is left.
 # </details>
-#
-# ## The same with a real vocabulary
-#
-# Stage 1's own code, step by step. The picture is the automaton over characters, made minimal; the index has a row for
-# every state that tokens can reach.
 
 # %%
-from jumpforward.stepper.pipeline import pipeline_of
+Table(["token", "state behind it"], [(token, end_of(1, token)) for token in [*toy_tokens, "bcd", "bc"]])
+
+# %% [markdown]
+# ## The same with a real vocabulary
+#
+# Stage 1's own code, step by step: go on with the arrow keys or the buttons, and before each step say how large it will
+# come out. Type a regex of your own into the field. The picture is the automaton over characters, made minimal; the index
+# has a row for every state that tokens can reach.
+
+# %%
+from jumpforward.stepper.widget import PipelineWidget, StepperWidget
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
@@ -92,7 +97,7 @@ from shared_runtime.sampling_params import SamplingParams
 
 engine = Engine(EngineConfig(stage=1, trace=True))
 vocabulary = engine.tokenizer.vocabulary
-pipeline_of("(Paris|Rome) is( the capital)?", vocabulary)
+PipelineWidget("(Paris|Rome) is( the capital)?", vocabulary)
 
 # %% [markdown]
 # **Predict.** In the start state, how many tokens are allowed: `P` and `R`, or more? Which is the longest?
@@ -139,17 +144,9 @@ Table(["behind", "state", "accepts", "allowed"], rows)
 # and the model decides. This is the answer to question 2: stop is allowed exactly where the automaton accepts.
 #
 # ## The stepper, on a live decoder
-
-# %%
-from jumpforward.stepper.recording import record
-from jumpforward.stepper.widget import StepperWidget
-
-question = [{"role": "user", "content": "What is the capital of France?"}]
-recording = record(EngineConfig(stage=1), None, messages=question, sampling=SamplingParams(max_new_tokens=12),
-                   constraint=Constraint.regex(r"(The capital of France is Paris|I do not know)\."))
-StepperWidget(recording)
-
-# %% [markdown]
+#
+# The answer is held to one of two sentences.
+#
 # **Predict.** After `The` only one text is possible. How many passes through the model does stage 1 spend on it?
 #
 # <details><summary>Our answer, for after the next cell</summary>
@@ -157,6 +154,14 @@ StepperWidget(recording)
 # One a token, as for any other text, and one more in which the mask leaves only the stop token. Stage 2 exists because
 # of these passes.
 # </details>
+
+# %%
+from jumpforward.stepper.recording import record
+
+question = [{"role": "user", "content": "What is the capital of France?"}]
+recording = record(EngineConfig(stage=1), None, messages=question, sampling=SamplingParams(max_new_tokens=12),
+                   constraint=Constraint.regex(r"(The capital of France is Paris|I do not know)\."))
+StepperWidget(recording)
 
 # %%
 kept = [frame.mask.allowed for frame in recording.frames if frame.mask]

@@ -39,7 +39,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %%
@@ -171,6 +171,7 @@ for _, one in rewrites:
     assert one.prefix_hit + len(one.fed) == len(fast.prompt_ids) + len(one.jump.new_ids)
 
 # %% [markdown]
+# (One id fewer is found than stayed where the newest one stayed, too: its keys and values were not computed yet.)
 # The pass reads the new ids, and no more than those: the surgery looks brutal and costs little, *because* there is a
 # radix cache.
 #
@@ -218,6 +219,28 @@ for line in said.getvalue().splitlines():
     if not line.startswith("  ") or line.startswith("  specimen"):
         print(line)
 assert all_as_they_should
+
+# %% [markdown]
+# **Predict.** The map of row 13 in a whole stage, on `Paris(, the capital of France)?`. The model would stop behind
+# `Paris`. What comes out?
+#
+# <details><summary>Our answer, for after the next cell</summary>
+#
+# The optional tail, always: the map takes the one way on and does not see that stopping is another. Nobody sampled it, so
+# no probability could have kept it away.
+# </details>
+
+# %%
+from tests.museum.exhibits import specimen
+
+short = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one word."}],
+         "constraint": Constraint.regex("Paris(, the capital of France)?"), "sampling": sampling}
+right = record(EngineConfig(stage=2), None, **short)
+with specimen(13):
+    wrong = record(EngineConfig(stage=2), None, **short)
+print(f"the stage: {right.answer!r}, with the specimen in it: {wrong.answer!r}")
+assert (right.answer, wrong.answer) == ("Paris", "Paris, the capital of France")
+StepperWidget([wrong, right])
 
 # %% [markdown]
 # ## Measure it

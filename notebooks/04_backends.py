@@ -14,7 +14,7 @@
 # %% [markdown]
 # # 04 Backends
 #
-# In October 2024 a second library came in beside Outlines, seventeen days later an interface between them, in February
+# In October 2024 a second library came in beside Outlines, eighteen days later an interface between them, in February
 # 2025 a third. This notebook puts the three behind one interface, asks all of them the same question, and looks at what
 # moved out of the loop: compiling.
 #
@@ -39,7 +39,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %% [markdown]
@@ -58,6 +58,8 @@ for name in ("accept_token", "rollback", "copy", "is_terminated", "fill_vocab_ma
     print(f"{name:<20}", (inspect.getdoc(getattr(BaseGrammarObject, name)) or "").splitlines()[0])
 
 # %%
+from contextlib import nullcontext
+
 import torch
 
 from jumpforward.notebook import Table
@@ -221,6 +223,32 @@ StepperWidget([record(EngineConfig(stage=4, backend=name, limits=patient), None,
 from tests.museum.__main__ import main as museum
 
 assert museum(["33", "35"]) == 0
+
+# %% [markdown]
+# Row 33 in a whole stage, to step through: the same request, with and without the swapped arguments.
+#
+# **Predict.** What tells you that something is wrong: the answer, an error, or a count?
+#
+# <details><summary>Our answer, for after the next cell</summary>
+#
+# Only a count. Both answers are right and nothing fails; it takes a pass for every token, and no turn has a jump. Whoever
+# looks at answers alone does not see such a bug, and it took seventeen days.
+# </details>
+
+# %%
+from tests.museum.exhibits import specimen
+
+slower = {}
+for name in ("as it is", "with the specimen"):
+    config = EngineConfig(stage=4, backend="outlines", limits=patient)
+    asked = {"constraint": ship, "messages": [{"role": "user", "content": "Invent a sailing ship."}],
+             "sampling": SamplingParams(max_new_tokens=24)}
+    with specimen(33) if slower else nullcontext():
+        slower[name] = record(config, None, **asked)
+for name, one in slower.items():
+    print(f"{name}: {one.counts['forward_passes']} passes, {one.counts['jumped']} tokens jumped: {one.answer}")
+assert slower["with the specimen"].counts["jumped"] == 0 < slower["as it is"].counts["jumped"]
+StepperWidget(list(slower.values())[::-1])
 
 # %% [markdown]
 # ## Measure it

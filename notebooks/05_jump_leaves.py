@@ -38,7 +38,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %% [markdown]

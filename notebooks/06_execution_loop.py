@@ -39,7 +39,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %%
@@ -131,7 +131,8 @@ Tokens.of(vocabulary, over.token_ids, title="the same tokens in both")
 
 # %%
 drafted, drafted_records, _ = traced(True, backend_jump="draft")
-rows = [(name, place, "".join(token.text for one in record.requests for token in one.tokens) or "stop",
+rows = [(name, place, "".join("stop" if token.id in vocabulary.stop_ids else token.text
+                             for one in record.requests for token in one.tokens),
          "yes" if record.overlap.on else "no", record.overlap.gate_reason or "")
         for name, records in (("plain", over_records), ("drafts", drafted_records))
         for place, record in enumerate(records)]
@@ -188,14 +189,16 @@ print("the kernel and the loop agree on", fast.numel(), "logits")
 #
 # ## The stepper
 #
-# `o` jumps to the next turn with overlap, `g` to the next shut gate. The pane on the right has the order of events.
+# `o` jumps to the next turn with overlap, `g` to the next shut gate, and "What happened" says why it was shut. Look at
+# "Order of events". The third button is the run with drafts.
 
 # %%
 from jumpforward.stepper.recording import record
 from jumpforward.stepper.widget import StepperWidget
 
-StepperWidget([record(EngineConfig(stage=5, overlap=overlap, limits=patient), None, messages=question, constraint=date,
-                      sampling=SamplingParams(max_new_tokens=12)) for overlap in (True, False)])
+StepperWidget([record(EngineConfig(stage=5, overlap=overlap, limits=patient, options=StageOptions(backend_jump=mode)),
+                      None, messages=question, constraint=date, sampling=SamplingParams(max_new_tokens=12))
+               for overlap, mode in ((True, "none"), (False, "none"), (True, "draft"))])
 
 # %% [markdown]
 # ## Break it
@@ -207,6 +210,26 @@ StepperWidget([record(EngineConfig(stage=5, overlap=overlap, limits=patient), No
 from tests.museum.__main__ import main as museum
 
 assert museum(["38", "39", "61"]) == 0
+
+# %% [markdown]
+# **Predict.** Row 38 in stage 4's overlapped loop, on the date. The first digit comes out right. What then?
+#
+# <details><summary>Our answer, for after the next cell</summary>
+#
+# Every token is chosen under the mask of the place before. As long as two places allow the same (digits and digits),
+# nothing is seen. Where a dash must come the mask still says digits; the grammar refuses the digit, and the request ends
+# with an error. Without that check it would be an answer that matches nothing.
+# </details>
+
+# %%
+from tests.museum.exhibits import specimen
+
+with specimen(38):
+    late = record(EngineConfig(stage=4, backend="xgrammar", overlap=True, limits=patient), None, messages=question,
+                  constraint=date, sampling=SamplingParams(max_new_tokens=12))
+print(late.answer, "|", late.frames[-1].says[-1])
+assert late.frames[-1].finish == "error"
+StepperWidget(late)
 
 # %% [markdown]
 # ## Measure it
@@ -243,9 +266,10 @@ Table(["overlap", "ms for four requests", "mask, ms a row"], rows)
 # forced text from a backend, a retraction that depends on who has ended.
 # </details>
 #
-# <details><summary>3. Which rows of a kept mask are reset?</summary>
+# <details><summary>3. Why one piece, and which rows of a kept mask are reset?</summary>
 #
-# All, to ones, before each filling. A row that nobody fills belongs to a free request and forbids nothing.
+# A copy to the device has a price of its own, whatever its size: one for the batch is cheaper than one a row, and one
+# kernel then applies all rows. All rows are reset, to ones, before each filling. A row that nobody fills belongs to a free request and forbids nothing.
 # </details>
 #
 # <details><summary>4. What must ranks agree on?</summary>

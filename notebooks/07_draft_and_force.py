@@ -39,7 +39,7 @@ if importlib.util.find_spec("shared_runtime") is None:
         raise RuntimeError("jumpforward is not installed: put the git address of its repository into ADDRESS")
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "jumpforward"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-e", "./jumpforward[backends,history,notebooks]",
-                    "-c", "jumpforward/constraints.txt"], check=True)
+                    "pytest", "-c", "jumpforward/constraints.txt"], check=True)  # pytest is for the museum of bugs
     sys.path.insert(0, str(Path("jumpforward").resolve()))
 
 # %%
@@ -110,7 +110,7 @@ Table(["mode", "tokens without stop", "the tokenizer's own", "the same ids"],
       [(mode, len(one.token_ids) - 1, len(usual), one.token_ids[:-1] == usual) for mode, one in results.items()])
 
 # %% [markdown]
-# **Predict.** Why did the mask not let the model write `capital` as one token, if that token was allowed?
+# **Predict.** The token `capital` was allowed. Why did the model write it in pieces all the same?
 #
 # <details><summary>Our answer, for after the next cell</summary>
 #
@@ -180,6 +180,32 @@ from tests.museum.__main__ import main as museum
 assert museum(["53", "57", "60", "62"]) == 0
 
 # %% [markdown]
+# Row 57 in the whole stage, to step through: what is drafted counts, whatever the masked model would have chosen.
+#
+# **Predict.** Forced text is right in any case, so the answer stays in the language. What is lost?
+#
+# <details><summary>Our answer, for after the next cell</summary>
+#
+# That `draft` changes nothing. The ids are the draft's, not those that `none` chooses; the model reads on from them and
+# may go another way, here to another name. It is `force`, without the end held back and without anybody saying so.
+# </details>
+
+# %%
+from tests.museum.exhibits import specimen
+
+ship = {"messages": [{"role": "user", "content": "Invent a ship"}], "sampling": sampling,
+        "constraint": Constraint.regex(r'\{"ship": "[A-Z][a-z]{2,8}", "rig": "(sloop|schooner)"\}')}
+drafts = EngineConfig(stage=5, backend="xgrammar", limits=patient, options=StageOptions(backend_jump="draft"))
+plain = engines["none"].generate_one(**ship)
+verified = record(drafts, None, **ship)
+with specimen(57):
+    believed = record(drafts, None, **ship)
+print(f"none: {plain.text}\ndraft: {verified.answer}\ndraft, with the specimen: {believed.answer}")
+assert verified.answer == plain.text
+assert [token.id for token in believed.tokens_at(len(believed.frames) - 1)] != plain.token_ids
+StepperWidget([believed, verified])
+
+# %% [markdown]
 # ## Measure it
 #
 # Two formats, four modes. A draft's pass reads more tokens, so it is not as cheap as a plain one: do passes and
@@ -204,7 +230,7 @@ Table(["format", "mode", "passes", "accepted/drafted", "forced", "ms"], rows)
 # token. Greedy or not, the answer is that of `none` (bit for bit in exact mode).
 # </details>
 #
-# <details><summary>2. What does `force` change?</summary>
+# <details><summary>2. What does <code>force</code> change?</summary>
 #
 # The ids, and so what the model reads from there on. It restores the usual spelling of forced text, which the mask had
 # lost. Later free parts may come out differently, for better or worse: measure it on your task.

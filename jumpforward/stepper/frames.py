@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jumpforward.stepper.automaton import Automaton
-from jumpforward.stepper.words import here_differs, says
+from jumpforward.stepper.words import ended, here_differs, says
 from shared_runtime.constrain.using.respell import origins_after
+from shared_runtime.result import Result
 from shared_runtime.trace import RequestRecord, StepRecord, TokenOrigin
 from shared_runtime.vocabulary import Vocabulary
 
@@ -146,6 +147,19 @@ class FrameMaker:
         frame.here = here_differs(self._stage, frame)
         return frame
 
+    def end(self, frame: Frame, result: Result) -> None:
+        """Complete the last frame where the request ended without a pass: a jump wrote its last text, or it failed."""
+        if frame.finish is not None:
+            return
+        before = self._answer
+        self._answer = [Token(one, self._vocabulary.shown(one), how)
+                        for one, how in zip(result.token_ids, result.origins, strict=True)]
+        common = _common(before, self._answer)
+        frame.keep, frame.tokens = min(frame.keep, common), self._answer[min(frame.keep, common):]
+        frame.finish, frame.state = result.finish_reason, self._state()
+        frame.marks = _marks(frame)
+        frame.says = ended(frame, self._answer[common:])
+
     def _show_pass(self, frame: Frame, own: RequestRecord) -> None:
         frame.fed, frame.prefix_hit, frame.kv_len = len(own.fed), own.prefix_hit, own.kv_len
         frame.fed_text = self._vocabulary.shown(own.fed[-1]) if own.fed else ""
@@ -158,9 +172,9 @@ class FrameMaker:
         if own.n_allowed is not None and own.state_before:
             kept = {one.id for one in own.top_masked}
             frame.mask = Mask(
-                own.n_allowed, self._vocabulary.width, own.allowed_mass or 0.0,
-                [(one.text, one.prob, one.id in kept) for one in own.top_raw[:MOST_CANDIDATES]],
-                [(one.text, one.prob, True) for one in own.top_masked[:MOST_CANDIDATES]])
+                own.n_allowed, self._vocabulary.width, _short(own.allowed_mass or 0.0),
+                [(one.text, _short(one.prob), one.id in kept) for one in own.top_raw[:MOST_CANDIDATES]],
+                [(one.text, _short(one.prob), True) for one in own.top_masked[:MOST_CANDIDATES]])
 
     def _rewrite(self, own: RequestRecord) -> Rewrite:
         note = own.jump
@@ -199,6 +213,11 @@ class FrameMaker:
         return self._automaton.walk(spelled.decode("utf-8", "ignore"))
 
 
+def _short(probability: float) -> float:
+    """As many digits as fp32 has, so that a recording is small."""
+    return float(f"{probability:.9g}")
+
+
 def _common(old: Sequence[Token], new: Sequence[Token]) -> int:
     length = 0
     while length < min(len(old), len(new)) and old[length] == new[length]:
@@ -209,7 +228,7 @@ def _common(old: Sequence[Token], new: Sequence[Token]) -> int:
 def _marks(frame: Frame) -> list[str]:
     found = {
         "mask": frame.mask is not None,
-        "jump": frame.rewrite is not None or any(token.origin == "forced" for token in frame.tokens),
+        "jump": frame.rewrite is not None or any(token.origin in ("forced", "jumped") for token in frame.tokens),
         "draft": any(token.origin == "draft_accepted" for token in frame.draft),
         "rejection": any(token.origin == "draft_rejected" for token in frame.draft),
         "overlap": frame.overlap,

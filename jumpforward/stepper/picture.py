@@ -19,7 +19,8 @@ _RADIUS = 15
 _ROW = 64
 _PARALLEL = 20
 _LETTER = 7.3  # width of a letter of a label, in px
-_STROKE = 'fill="none" stroke="currentColor"'
+_PLAIN = "<style>:where(.jf-disc, .jf-ring, .jf-line) { fill: none; stroke: currentColor }</style>"
+"""For where no page has rules; weaker than any rule that one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def _svg(automaton: Automaton, drawn: Collection[int], edges: Sequence[Edge], te
     parts = ['<svg class="jf-fsm" role="img" xmlns="http://www.w3.org/2000/svg" '
              f'viewBox="0 0 {plan.width} {plan.height}" width="{plan.width}" height="{plan.height}" '
              'font-family="ui-monospace, monospace" font-size="12" fill="currentColor">'
-             f'<title>{escape(text)}</title>',
+             f'<title>{escape(text)}</title>{_PLAIN}',
              '<defs><marker id="jf-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
              'markerHeight="8" markerUnits="userSpaceOnUse" '
              'orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="var(--jf-ink, currentColor)"/></marker></defs>']
@@ -164,12 +165,12 @@ def _rise(columns: int) -> int:
 
 def _state(state: int, place: tuple[float, float], final: bool) -> str:
     x, y = place
-    ring = f'<circle cx="{x}" cy="{y}" r="{_RADIUS - 4}" class="jf-ring" {_STROKE}/>' if final else ""
-    arrow = (f'<path d="M{x - _RADIUS - 26} {y}H{x - _RADIUS - 2}" class="jf-line" {_STROKE} '
+    ring = f'<circle cx="{x}" cy="{y}" r="{_RADIUS - 4}" class="jf-ring"/>' if final else ""
+    arrow = (f'<path d="M{x - _RADIUS - 26} {y}H{x - _RADIUS - 2}" class="jf-line" '
              'marker-end="url(#jf-tip)"/>' if state == 0 else "")
     role = " ".join(name for name, yes in (("jf-start", state == 0), ("jf-final", final)) if yes)
     return (f'<g class="jf-state {role}" data-state="{state}">{arrow}'
-            f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" class="jf-disc" {_STROKE}/>{ring}'
+            f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" class="jf-disc"/>{ring}'
             f'<text x="{x}" y="{y + 4}" text-anchor="middle">{state}</text></g>')
 
 
@@ -207,6 +208,6 @@ def _edge(edge: Edge, plan: _Plan, aside: int) -> str:
     inside = f' data-inside="{" ".join(map(str, edge.inside))}"' if edge.inside else ""
     return (f'<g class="{kind}" data-start="{edge.start}" data-end="{edge.end}"{inside}>'
             f"<title>{escape(edge.label)}</title>"
-            f'<path d="{path}" class="jf-line" {_STROKE} marker-end="url(#jf-tip)"/>'
+            f'<path d="{path}" class="jf-line" fill="none" marker-end="url(#jf-tip)"/>'
             f'<text x="{round(at[0], 1)}" y="{round(at[1], 1)}" text-anchor="middle" class="jf-label">'
             f"{escape(edge.label)}</text></g>")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TypeVar
 
+from jumpforward.notebook import NO_FORMULAS
 from jumpforward.stepper.automaton import Edge, minimal, visible_text
 from jumpforward.stepper.picture import draw
 from shared_runtime.constrain.compiling.compile_budget import Budget
@@ -73,7 +74,7 @@ class Pipeline:
         for number, step in enumerate(self.steps, 1):
             parts.append(f"<h5>{number}. {escape(step.name)}: {escape(step.sizes_text)} "
                          f"<small>({step.ms:.2f} ms)</small></h5>{step.as_html()}")
-        return '<div class="jf-pipeline">' + "".join(parts) + "</div>"
+        return f'<div class="jf-pipeline {NO_FORMULAS}">' + "".join(parts) + "</div>"
 
 
 def pipeline_of(pattern: str, vocabulary: Vocabulary, limits: GrammarLimits | None = None) -> Pipeline:

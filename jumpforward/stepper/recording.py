@@ -99,9 +99,10 @@ def record(config: EngineConfig, prompt: str | None, *, messages: Sequence[Messa
             if turn.requests or turn.requeued or turn.ended:
                 frames.append(maker.frame(turn))
             result = next((event.result for event in engine.take_events() if event.result is not None), None)
+        if result.error is not None and not any(frame.passes for frame in frames):
+            raise result.error
+        maker.end(frames[-1], result)
         if result.error is not None:
-            if not any(frame.passes for frame in frames):
-                raise result.error
             frames[-1].says.append(str(result.error))
         backend = config.backend or next(iter(stage.capabilities.backends), None)
     shown = messages[-1]["content"] if messages else prompt

@@ -16,6 +16,13 @@ def says(frame: Frame, rid: str) -> list[str]:
     return lines or ["Nothing of this request was computed in this turn."]
 
 
+def ended(frame: Frame, written: list[Token]) -> list[str]:
+    """A request's end in a turn that had no pass for it; `written` is what a jump wrote last."""
+    lines = ([f"The grammar leaves only one way on: {_joined(written)} is written, not sampled, and no pass reads it."]
+             if written else [])
+    return [*lines, f"The request ends: {_WHY.get(frame.finish or '', frame.finish)}."]
+
+
 def quoted(text: str) -> str:
     """`text` in quotation marks, cut off when it is long; blanks and control characters as something to see."""
     from jumpforward.stepper.automaton import visible_text

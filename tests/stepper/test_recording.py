@@ -90,6 +90,18 @@ def test_a_request_that_cannot_be_served_is_its_error(tiny_model: Path) -> None:
     assert type(caught.value).__name__ == "UnsupportedConstraintError"
 
 
+@pytest.mark.parametrize("most", [2, 4])
+def test_a_jump_that_ends_the_answer_is_in_the_last_frame(tiny_model: Path, most: int) -> None:
+    """There is no pass any more in whose record it would stand."""
+    recording = record(EngineConfig(model=str(tiny_model), stage=2), "Describe a cat.", constraint=SHIP,
+                       sampling=SamplingParams(max_new_tokens=most))
+    last = recording.frames[-1]
+    assert (last.mode, last.finish, last.marks) == ("idle", "length", ["jump"])
+    assert "is written, not sampled, and no pass reads it" in last.says[0]
+    tokens = recording.tokens_at(len(recording.frames) - 1)
+    assert ("".join(token.text for token in tokens), len(tokens)) == (recording.answer, most)
+
+
 def test_a_request_that_fails_on_its_way_is_recorded_up_to_there(tiny_model: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """What went wrong is what one wants to step through; here a mask that leaves nothing from the third pass on."""

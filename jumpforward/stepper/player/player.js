@@ -48,7 +48,7 @@ function percent(probability) {
 /** An SVG of ours as an element; whatever a drawing does not need is left out, since a recording may come from anywhere. */
 function drawing(source) {
   const allowed = new Set(["svg", "g", "path", "circle", "text", "title", "defs", "marker"]);
-  const names = /^(class|d|cx|cy|r|x|y|width|height|viewBox|fill|stroke|text-anchor|font-family|font-size|role|id|orient|refX|refY|marker\w+|marker-end|data-[\w-]+)$/;
+  const names = /^(class|d|cx|cy|r|x|y|width|height|viewBox|fill|text-anchor|font-family|font-size|role|id|orient|refX|refY|marker\w+|marker-end|data-[\w-]+)$/;
   const parsed = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
   if (parsed.nodeName !== "svg") return null;
   const copy = (node) => {
@@ -89,7 +89,7 @@ class Player {
       type: "button", "data-action": action, title: label, "aria-label": label, onclick: () => this.act(action) }, text);
     this.tabs = h("div", { class: "jf-tabs", role: "group", "aria-label": "Which recording" },
       this.recordings.map((one, index) => h("button", {
-        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) }, labelOf(one))));
+        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) }, labelIn(one, this.recordings))));
     this.slider = h("input", { type: "range", min: 1, step: 1, "aria-label": "Turn", oninput: (event) => {
       this.stop();
       this.go(Number(event.target.value) - 1);
@@ -206,6 +206,7 @@ class Player {
       this.pane("Draft", draftView(frame.draft)), this.pane("Batch and queues", loopView(frame)),
       this.pane("Memory", memoryView(frame)), this.pane("Order of events", eventView(frame)),
       this.pane("The grammar's own account", grammarView(frame.grammar)),
+      this.pane("Milliseconds, while recording", timeView(frame.ms)),
     ].filter(Boolean));
     this.showState(frame.state);
     this.root.dispatchEvent(new CustomEvent("jf-step", { detail: { index: this.index } }));
@@ -231,6 +232,14 @@ class Player {
 function labelOf({ stage, settings }) {
   const more = [settings.overlap ? "overlap" : "", settings.backend_jump === "none" ? "" : settings.backend_jump];
   return [`Stage ${stage.id}`, ...more.filter(Boolean)].join(" + ");
+}
+
+/** The label, with the backend where another recording has the same one. */
+function labelIn(one, recordings) {
+  const label = labelOf(one);
+  const alike = recordings.filter((other) => labelOf(other) === label);
+  return alike.length > 1 && new Set(alike.map((other) => other.settings.backend)).size > 1 ?
+    `${label}, ${one.settings.backend}` : label;
 }
 
 function legend() {
@@ -305,6 +314,11 @@ function eventView(frame) {
 function grammarView(grammar) {
   const entries = Object.entries(grammar);
   return entries.length ? pairs(entries.map(([name, value]) => [name, typeof value === "string" ? visible(value) : value])) : null;
+}
+
+function timeView(ms) {
+  const entries = Object.entries(ms).filter(([, value]) => value > 0);
+  return entries.length ? pairs(entries.map(([phase, value]) => [phase, value.toFixed(1)])) : null;
 }
 
 /** Draw a player of these recordings into `root`. */
