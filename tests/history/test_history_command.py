@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from history.timeline import timeline
+from history.timeline import cited_commits, timeline
 from jumpforward import history_command
 from jumpforward.cli import main
 from tests.history.synthetic import Synthetic
 
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "jumpforward/schemas/history.schema.json").read_text())
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "history"
+SCHEMA = json.loads((ROOT / "jumpforward/schemas/history.schema.json").read_text())
 
 
 @pytest.fixture
@@ -152,6 +155,20 @@ def test_the_pictures_carry_their_numbers_as_text(synthetic: Synthetic, tmp_path
     assert "2025-03: 4 lines in 2 files" in written[2].with_suffix(".txt").read_text()
 
 
+def _verified() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((DATA / "verified.json").read_text(encoding="utf-8"))
+    return value
+
+
+def test_what_was_verified_is_what_is_told() -> None:
+    """Who changes the timeline verifies it again, against a full clone."""
+    told = _verified()
+    facts = b"".join((DATA / name).read_bytes() for name in ("timeline.json", "commits.json"))
+    assert told["facts"] == hashlib.sha256(facts).hexdigest()
+    commits = [row.hash for row in timeline()] + [one.hash for one in cited_commits() if one.in_clone]
+    assert told["tally"] == {"confirmed": len(commits), "differs": 0, "absent": 0}
+
+
 @pytest.mark.clone
 def test_the_timeline_is_true_of_a_real_clone(capsys: pytest.CaptureFixture[str]) -> None:
     import os
@@ -159,7 +176,7 @@ def test_the_timeline_is_true_of_a_real_clone(capsys: pytest.CaptureFixture[str]
     if not os.environ.get("SGLANG_REPO"):
         pytest.skip("SGLANG_REPO names no clone of SGLang")
     value = _json(capsys, "verify")
-    assert value["tally"]["differs"] == value["tally"]["absent"] == 0
+    assert value["tally"] == _verified()["tally"]
     counts = _json(capsys, "count", "jump_forward", "--at", "935cda944b^", "--at", "935cda944b")["counts"]
     managers = [sum(number for path, number in one["files"].items() if "/managers/" in path) for one in counts]
-    assert managers == [19, 0]
+    assert managers == list(_verified()["jump_forward_lines_in_managers"].values())
