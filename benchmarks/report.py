@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.curve import LINEAR, Point, power
 from benchmarks.growth import CURVES
-from benchmarks.ledger import Interval, Ledger, Measurement
+from benchmarks.ledger import EngineRow, Interval, Ledger, Measurement
 from benchmarks.workloads import all_workloads
+
+_OWN_ENGINE = "stage1_fsm"
 
 LEFT_OUT = "left out: "
 """So begins the note about a row that could not be measured: its key and the reason follow."""
@@ -176,8 +178,8 @@ def _head(ledger: Ledger) -> str:
 
 
 def losses(ledger: Ledger) -> str:
-    """Every ratio that is against us, worst first, and every curve that grows faster than its size."""
-    found = []
+    """Every ratio that is against us, worst first: our own FSM among the mask engines, curves that grow too fast."""
+    found = _engine_losses(ledger.engines)
     for (curve, of), points in _lines(ledger.growth).items():
         grows = power(points)
         if grows is not None and grows > LINEAR:
@@ -193,6 +195,20 @@ def losses(ledger: Ledger) -> str:
                                     f"{'' if one.stage else name.removeprefix('over_') + ' is '}{loss:.2f}x {what}"
                                     f"{'' if ratio.pairs > 1 else ', of one pair'}{sure if ratio.pairs > 1 else ''}"))
     return "\n".join(text for _, text in sorted(found, reverse=True)) or "No ratio is above 1.03."
+
+
+def _engine_losses(engines: Sequence[EngineRow]) -> list[tuple[float, str]]:
+    """Where our own automaton is slower than the best library."""
+    found = []
+    for name, kind, place in (("time to first mask", "ttfm_ms", "p50"), ("time between masks", "tbm_us", "p50"),
+                              ("time between masks", "tbm_us", "p99.9")):
+        times = {one.engine: getattr(one, kind)[place] for one in engines if getattr(one, kind)}
+        own = times.pop(_OWN_ENGINE, None)
+        best = min(times, key=lambda engine: times[engine], default=None)
+        if own is not None and best is not None and own > 1.03 * times[best]:
+            found.append((own / times[best], f"- mask engines, {_OWN_ENGINE}, {name}, {place}: "
+                                             f"{own / times[best]:.2f}x that of {best}"))
+    return found
 
 
 def _lines(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
