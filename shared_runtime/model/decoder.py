@@ -7,7 +7,7 @@ hidden_size], whoever they belong to: only attention knows of requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from shared_runtime.attention import LayerAttention
 from shared_runtime.execution.rank_group import RankGroup, SingleRank
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.model.config import ModelConfig
+from shared_runtime.model.huge_pages import into_huge_pages
 from shared_runtime.model.layer import (
     MLP,
     AttentionPart,
@@ -31,6 +32,7 @@ from shared_runtime.model.layer import (
 )
 from shared_runtime.model.linear import Linear, Part
 from shared_runtime.model.linear_kind import EXACT, PLAIN, LinearKind
+from shared_runtime.model.packed_linear import Int8Linear, PackedLinear
 from shared_runtime.model.rope import RotaryTable
 from shared_runtime.model.shard import JoinedLinear, SharedEmbedding, SummedLinear
 
@@ -93,6 +95,8 @@ class Decoder:
         self._head = parts.head("model.embed_tokens" if config.tied else "lm_head")
         self._rotary = RotaryTable(config.rope, head_dim=config.head_dim, dtype=self.dtype,
                                    device=self.device, wide=fused)
+        into_huge_pages(stretch for layer in parts.made if isinstance(layer, PackedLinear | Int8Linear)
+                        for stretch in layer.memory())
 
     def reserve(self, longest: int) -> None:
         """Have ready what depends on positions, for those below `longest`; it then stays where it is in memory."""
@@ -125,10 +129,12 @@ class _Parts:
     exact: bool
     fused: bool
     ranks: RankGroup
+    made: list[Linear] = field(default_factory=list)
 
     def linear(self, *names: str, has_bias: bool) -> Linear:
         """One layer, whose output is that of the named ones side by side."""
-        return self.kind.make([self._part(name, has_bias=has_bias) for name in names])
+        self.made.append(self.kind.make([self._part(name, has_bias=has_bias) for name in names]))
+        return self.made[-1]
 
     def summed(self, name: str, *, has_bias: bool) -> Linear:
         """A layer back to the residual stream; of several ranks only the first adds the bias."""
@@ -137,6 +143,7 @@ class _Parts:
 
     def head(self, name: str) -> Linear:
         local = self.kind.make_head([self._part(name, has_bias=False)])
+        self.made.append(local)
         return local if self.ranks.size == 1 else JoinedLinear(local, self.ranks)
 
     def norm(self, name: str) -> Norm:

@@ -60,6 +60,10 @@ class PackedLinear:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return product
 
+    def memory(self) -> list[tuple[int, int]]:
+        """Address and size in bytes of the copy."""
+        return [(torch.ops.mkldnn.data_ptr(self._packed), torch.ops.mkldnn._nbytes(self._packed))]
+
 
 class Int8Linear:
     """Weights rounded to 8 bits, a scale for each output; activations stay in bfloat16.
@@ -85,3 +89,7 @@ class Int8Linear:
             return self._many(x)
         product = torch._weight_int8pack_mm(x, self._levels, self._scale)
         return product if self._bias is None else product.add_(self._bias)
+
+    def memory(self) -> list[tuple[int, int]]:
+        """Address and size in bytes of both copies."""
+        return [(self._levels.data_ptr(), self._levels.numel()), *self._many.memory()]

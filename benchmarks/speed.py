@@ -1,0 +1,230 @@
+"""`python -m benchmarks.speed`: the forward pass on a CPU, in pairs, beside `transformers` and beside itself.
+
+One process measures one dtype and one number of threads. Two passes run in turn, now the one first and now the other,
+so that the machine's drift meets both; a ratio is the median over such pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import torch
+
+from benchmarks.bare_pass import BarePass, TransformersPass, transformers_model
+from benchmarks.denominators import kv_bytes, memory_bandwidth, weight_bytes
+from benchmarks.ledger import Interval, Ledger, NotHereError
+from benchmarks.speed_shares import shares_of
+from shared_runtime.config import DtypeName, EngineConfig
+from shared_runtime.engine import Engine
+from shared_runtime.model.linear_kind import WeightsName
+
+Pass = Callable[[], object]
+_LONGEST_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRow:
+    """One comparison.
+
+    Attributes:
+        what: compared with what. dtype, threads, batch, context: of both.
+        ms: of our pass, the median. other_ms: of what it is compared with.
+        ratio: other by ours, above 1 where ours is faster. target: what was aimed at; None where nothing was.
+    """
+
+    what: str
+    dtype: str
+    threads: int
+    batch: int
+    context: int
+    ms: float
+    other_ms: float
+    ratio: Interval
+    target: float | None
+
+
+@dataclass(slots=True)
+class Speed:
+    """Measures the rows of one dtype and one number of threads.
+
+    Attributes:
+        dtype, threads, context, model: what runs. pairs: of each comparison. passes: timed passes a side of a pair.
+    """
+
+    dtype: DtypeName
+    threads: int
+    context: int
+    model: str
+    pairs: int
+    passes: int
+
+    @contextmanager
+    def engine(self, weights: WeightsName) -> Iterator[Engine]:
+        """An engine whose linear layers are of one kind."""
+        config = EngineConfig(model=self.model, stage=5, dtype=self.dtype, threads=self.threads, weights=weights,
+                              kv_pool_tokens=_LONGEST_BATCH * self.context, max_running_requests=_LONGEST_BATCH)
+        with Engine(config) as engine:
+            yield engine
+
+    def row(self, what: str, batch: int, ours: Pass, other: Pass, target: float | None, *,
+            after: Callable[[], None] | None = None) -> SpeedRow:
+        """Pairs of `ours` and `other`; `after` follows each pass of `other`, untimed."""
+        def side(one: Pass) -> float:
+            times = []
+            for _ in range(self.passes):
+                started = time.perf_counter()
+                one()
+                times.append(time.perf_counter() - started)
+                if one is other and after is not None:
+                    after()
+            return 1e3 * statistics.median(times)
+
+        side(ours), side(other)  # the first passes choose kernels
+        own: list[float] = []
+        others: list[float] = []
+        for pair in range(self.pairs):
+            for one, times in ((ours, own), (other, others)) if pair % 2 == 0 else ((other, others), (ours, own)):
+                times.append(side(one))
+        ratio = Interval.of([theirs / mine for mine, theirs in zip(own, others, strict=True)])
+        found = SpeedRow(what, self.dtype, self.threads, batch, self.context, round(statistics.median(own), 2),
+                         round(statistics.median(others), 2), ratio, target)
+        print(_line(found), flush=True)
+        return found
+
+    def beside_transformers(self, engine: Engine) -> list[SpeedRow]:
+        """Decode passes of 1 and 16 requests."""
+        theirs = transformers_model(self.model, engine.config.torch_dtype)
+        rows = []
+        for batch, target in ((1, 1.5 if self.dtype == "bf16" else 1.3), (16, 1.1)):
+            with BarePass(engine, batch, self.context) as ours:
+                peer = TransformersPass(theirs, batch, self.context)
+                rows.append(self.row("transformers", batch, ours, peer, target, after=peer.rewind))
+        return rows
+
+    def beside_kind(self, engine: Engine, kind: WeightsName, batches: tuple[int, ...],
+                    target: float | None = None) -> list[SpeedRow]:
+        """Decode passes beside an engine of another kind of weights; of `int8` the ratio is turned round."""
+        rows = []
+        with self.engine(kind) as other_engine:
+            for batch in batches:
+                with BarePass(engine, batch, self.context) as own, BarePass(other_engine, batch, self.context) as other:
+                    one, two = (other, own) if kind == "int8" else (own, other)
+                    what = "int8 beside packed" if kind == "int8" else f"{kind} weights"
+                    rows.append(self.row(what, batch, one, two, target if batch == 1 else None))
+        return rows
+
+    def eight_positions(self, engine: Engine) -> SpeedRow:
+        """A pass that verifies eight positions beside one that decodes one, of the same request; below 1 by nature."""
+        with BarePass(engine, 1, self.context, fed=8) as eight, BarePass(engine, 1, self.context) as one:
+            target = round(1 / 1.15, 2) if self.dtype == "bf16" else None
+            return self.row("1 position, ours 8", 1, eight, one, target)
+
+
+def measure(speed: Speed, *, peers: bool) -> dict[str, Any]:
+    """Every row of one dtype and number of threads, its distance from the memory's limit, and where its time goes."""
+    torch.set_num_threads(speed.threads)
+    rows: list[SpeedRow] = []
+    with ExitStack() as stack:
+        engine = stack.enter_context(speed.engine("auto"))
+        if peers:
+            try:
+                rows += speed.beside_transformers(engine)
+            except NotHereError as error:
+                print(f"left out: {error}", file=sys.stderr)
+        rows.append(speed.eight_positions(engine))
+        rows += speed.beside_kind(engine, "plain", (1, 4, 8, 16))
+        if speed.dtype == "bf16":
+            rows += speed.beside_kind(engine, "int8", (1, 4, 16), target=1.3)
+        bandwidth = memory_bandwidth(torch.device("cpu"))
+        limits, shares = [], []
+        for batch in (1, 16, _LONGEST_BATCH):
+            with BarePass(engine, batch, speed.context) as one:
+                times = []
+                for _ in range(3 * speed.passes):
+                    started = time.perf_counter()
+                    one()
+                    times.append(1e3 * (time.perf_counter() - started))
+                floor = 1e3 * (weight_bytes(engine) + kv_bytes(engine, batch * speed.context)) / bandwidth
+                middle = statistics.median(times)
+                limits.append({"batch": batch, "ms": round(middle, 2), "roofline_ms": round(floor, 2)})
+                shares.append({"batch": batch} | shares_of(one, speed.passes))
+    return {"dtype": speed.dtype, "threads": speed.threads, "bandwidth_gb_s": round(bandwidth / 1e9, 2),
+            "rows": [asdict(row) for row in rows], "limits": limits, "shares": shares}
+
+
+def table(data: dict[str, Any]) -> str:
+    """Three Markdown tables of a file: the pairs, the memory's limit, and the shares of a pass."""
+    lines = ["| dtype | threads | batch | beside | ours ms | other ms | other / ours | aimed at |",
+             "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |"]
+    for part in data["parts"]:
+        for row in part["rows"]:
+            ratio = Interval(**row["ratio"])
+            aim = "-" if row["target"] is None else f"{row['target']:.2f}"
+            lines.append(f"| {row['dtype']} | {row['threads']} | {row['batch']} | {row['what']} | {row['ms']:.1f} | "
+                         f"{row['other_ms']:.1f} | {ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] | {aim} |")
+    lines += ["", "| dtype | threads | batch | pass ms | memory's limit ms | linear | attention | gather | other |",
+              "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for part in data["parts"]:
+        for limit, share in zip(part["limits"], part["shares"], strict=True):
+            shown = " | ".join(f"{share[name]:.0%}" for name in ("linear", "attention", "gather", "other"))
+            lines.append(f"| {part['dtype']} | {part['threads']} | {limit['batch']} | {limit['ms']:.1f} | "
+                         f"{limit['roofline_ms']:.1f} | {shown} |")
+    return "\n".join(lines)
+
+
+def merged(path: Path, part: dict[str, Any]) -> dict[str, Any]:
+    """The file at `path`, or a new one, with `part` in the place of what it had of this dtype and these threads."""
+    empty = Ledger.begin("cpu", {})
+    found: dict[str, Any] = {"parts": []}
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+    key = (part["dtype"], part["threads"])
+    parts = [one for one in found["parts"] if (one["dtype"], one["threads"]) != key]
+    return {"command": "python -m benchmarks.speed --json FILE", "machine": empty.machine, "packages": empty.packages,
+            "parts": sorted([*parts, part], key=lambda one: (one["dtype"], one["threads"]))}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print, or print a file's tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--context", type=int, default=128, help="tokens of each request")
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--passes", type=int, default=3, help="timed passes a side of a pair; their median counts")
+    parser.add_argument("--no-peers", action="store_true", help="without transformers")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write, or bring up to date, this file")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing; print this file's tables")
+    given = parser.parse_args(arguments)
+    if given.table is not None:
+        print(table(json.loads(given.table.read_text(encoding="utf-8"))))
+        return 0
+    assert given.dtype in get_args(DtypeName)
+    logging.basicConfig(level=logging.WARNING)
+    part = measure(Speed(cast("DtypeName", given.dtype), given.threads, given.context, given.model, given.pairs,
+                         given.passes), peers=not given.no_peers)
+    if given.json is not None:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(merged(given.json, part), indent=1) + "\n", encoding="utf-8")
+    print(table({"parts": [part]}))
+    return 0
+
+
+def _line(row: SpeedRow) -> str:
+    return (f"{row.dtype}, {row.threads} threads, batch {row.batch}, beside {row.what}: {row.ms:.1f} ms to "
+            f"{row.other_ms:.1f} ms, {row.ratio.median:.2f} [{row.ratio.low:.2f}, {row.ratio.high:.2f}]")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
