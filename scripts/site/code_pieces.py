@@ -36,7 +36,8 @@ def code(page: Page, path: str, name: str) -> str:
     lines = text.splitlines()[first - 1:node.end_lineno]
     indent = len(lines[0]) - len(lines[0].lstrip())
     body = "\n".join(line[indent:] for line in lines)
-    where = page.say("lines {first} to {last}").format(first=first, last=node.end_lineno)
+    where = page.say("lines {first} to {last}" if node.end_lineno != first else "line {first}")
+    where = where.format(first=first, last=node.end_lineno)
     return f'```python title="{path}, {where}"\n{body}\n```'
 
 

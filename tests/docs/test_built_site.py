@@ -11,6 +11,7 @@ import pytest
 from scripts.site.build import build
 
 pytestmark = pytest.mark.xdist_group("site")
+MOST_BYTES = 1_500_000
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -77,9 +78,24 @@ def test_without_an_address_of_its_own_the_site_names_none(site: Path) -> None:
     assert 'rel="canonical"' not in text
 
 
+def test_no_page_is_heavy(site: Path) -> None:
+    """A page, all that it loads, what its script loads, and the index of the search."""
+    always = sum(path.stat().st_size for path in (
+        site / "search/search_index.json", *site.glob("assets/*.js"), *site.glob("assets/javascripts/workers/*.js")))
+    weights = {path.relative_to(site).as_posix(): always + path.stat().st_size + sum(
+        target_of(path, link).stat().st_size for link in {*page.loads}) for path, page in pages_of(site).items()}
+    assert max(weights.values()) < MOST_BYTES, sorted(weights.items(), key=lambda one: -one[1])[:5]
+
+
 @pytest.mark.slow
-def test_properdocs_builds_the_same_pages(site: Path, tmp_path: Path) -> None:
+def test_properdocs_builds_the_same_pages_and_an_address_gives_them_a_picture(
+        site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUMPFORWARD_SITE_URL", "https://example.org/x/")
     done = build(tmp_path / "source", tmp_path / "site", builder="properdocs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.relative_to(tmp_path / "site") for path in (tmp_path / "site").rglob("*.html")} == {
         path.relative_to(site) for path in site.rglob("*.html")}
+    text = (tmp_path / "site/stages/2/index.html").read_text(encoding="utf-8")
+    assert '<meta property="og:image" content="https://example.org/x/assets/card.png">' in text
+    assert (tmp_path / "site/assets/card.png").read_bytes().startswith(b"\x89PNG")
+    assert '<meta property="og:url" content="https://example.org/x/stages/2/">' in text
