@@ -59,10 +59,11 @@ class Lab:
             quality = self._quality(engine, cell, counted)
         with self.engine(cell) as engine:
             _warm_up(engine)
-            cold = serve(engine, cell.workload, cell.batch)  # compiles, and is left out of the times
-            bound, free = self._pairs(engine, cell, cold.lengths)
-            context = max(2, sum(len(one.prompt_ids) + len(one.token_ids) // 2 for one in cold.results)
-                          // len(cold.results))
+            # Compiles, and is left out of the times; a token of each answer is enough for that.
+            cold = serve(engine, replace(cell.workload, max_new_tokens=1), cell.batch)
+            bound, free = self._pairs(engine, cell, counted.lengths)
+            context = max(2, sum(len(one.prompt_ids) + len(one.token_ids) // 2 for one in counted.results)
+                          // len(counted.results))
             bare = self._bare_ms(engine, cell.batch, context)
             floor = 1e3 * (weight_bytes(engine) + kv_bytes(engine, context * cell.batch)) / self.bandwidth
             engine.check_integrity()

@@ -49,6 +49,9 @@ _QUICK = {(1, "plain"), (2, "jump"), (3, "jump"), (4, "jump"), (5, "plain"), (5,
 _QUICK_LATER = {(5, "plain"), (5, "force+draft")}
 """In a quick run, of the workloads behind the first one."""
 
+_NOTHING_FORCED = "light"
+"""There a quick run has no rows that jump."""
+
 _BACKENDS_MEASURED_IN = {"plain", "draft", "force+draft"}
 
 
@@ -108,6 +111,8 @@ def plan(workloads: Sequence[Workload], *, quick: bool, stages: Sequence[int] = 
     alone: list[AnyCell] = [EngineCell(name) for name in ENGINES] if engines else []
     for index, workload in enumerate(workloads):
         few = None if not quick else _QUICK_LATER if index else _QUICK
+        if few is not None and workload.name == _NOTHING_FORCED:
+            few = few & {(5, "plain")}
         for batch in workload.quick if quick else workload.batches:
             cells += _own(workload, batch, few, stages)
             if peers and not (quick and index):
