@@ -221,8 +221,7 @@ for line in said.getvalue().splitlines():
 assert all_as_they_should
 
 # %% [markdown]
-# **Predict.** The map of row 13 in a whole stage, on `Paris(, the capital of France)?`. The model would stop behind
-# `Paris`. What comes out?
+# **Predict.** The map of row 13 in a whole stage, on `(Yes|No)( sir)?`. The model would stop behind `No`. What comes out?
 #
 # <details><summary>Our answer, for after the next cell</summary>
 #
@@ -233,13 +232,13 @@ assert all_as_they_should
 # %%
 from tests.museum.exhibits import specimen
 
-short = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one word."}],
-         "constraint": Constraint.regex("Paris(, the capital of France)?"), "sampling": sampling}
-right = record(EngineConfig(stage=2), None, **short)
+whale = {"messages": [{"role": "user", "content": "Is a whale a fish? Answer yes or no."}],
+         "constraint": Constraint.regex("(Yes|No)( sir)?"), "sampling": sampling}
+right = record(EngineConfig(stage=2), None, **whale)
 with specimen(13):
-    wrong = record(EngineConfig(stage=2), None, **short)
+    wrong = record(EngineConfig(stage=2), None, **whale)
 print(f"the stage: {right.answer!r}, with the specimen in it: {wrong.answer!r}")
-assert (right.answer, wrong.answer) == ("Paris", "Paris, the capital of France")
+assert wrong.answer == right.answer + " sir"
 StepperWidget([wrong, right])
 
 # %% [markdown]

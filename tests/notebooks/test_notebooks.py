@@ -6,12 +6,15 @@ import asyncio
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jupytext
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from history.timeline import cited_commits, timeline
 from scripts.make_notebooks import FOLDER, sources
@@ -94,6 +97,44 @@ def test_a_python_without_the_product_is_told_what_to_do(tmp_path: Path) -> None
                           check=False)
     assert done.returncode == 1
     assert "put the git address of its repository into ADDRESS" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_the_first_cell_installs_is_all_that_the_notebooks_import() -> None:
+    """Elsewhere there is nothing of what only tests and documents need; the museum is imported in whole, too."""
+    cells = [cell.source for source in SOURCES for cell in jupytext.read(source).cells if cell.cell_type == "code"]
+    [extras] = re.findall(r"\./jumpforward\[([a-z,]+)\]", cells[0])
+    [further] = re.findall(r'^ +"([a-z]+)", "-c"', cells[0], re.MULTILINE)
+    allowed = _closure([("jumpforward", name) for name in ("", *extras.split(","))] + [(further, "")])
+    absent = sorted(name for name, owners in metadata.packages_distributions().items()
+                    if not {canonicalize_name(owner) for owner in owners} & allowed)
+    assert {"hypothesis", "playwright", "mypy"} <= set(absent), "what stays away is there to be missed"
+    imports = set(re.findall(r"^(?:from [\w.]+ import \w+|import \w+)", "\n".join(cells), re.MULTILINE))
+    code = "\n".join([f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))", *sorted(imports),
+                      "from tests.museum.exhibits import all_exhibits", "all_exhibits()"])
+    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-600:]
+
+
+def _closure(todo: list[tuple[str, str]]) -> set[str]:
+    """What installing these (package, extra) brings, here and now."""
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        for one in map(Requirement, _requirements(name)):
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                todo += [(canonicalize_name(one.name), more) for more in ("", *one.extras)]
+    return {name for name, _ in seen}
+
+
+def _requirements(name: str) -> list[str]:
+    try:
+        return metadata.requires(name) or []
+    except metadata.PackageNotFoundError:  # of another system or Python
+        return []
 
 
 @named

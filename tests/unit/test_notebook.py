@@ -17,6 +17,14 @@ def test_a_table_says_the_same_as_html_and_as_text() -> None:
     assert html.count('<th scope="col">') == 2
 
 
+def test_a_dollar_is_no_formula_and_a_date_is_not_broken() -> None:
+    """JupyterLab sets what stands between two dollars, such as `$defs` and `$ref`, unless a class says not to."""
+    html = Table(["a"], [("#/$defs/node/$ref",), ("2025-03-03",)])._repr_html_()
+    assert "mathjax_ignore" in html
+    assert 'nowrap">2025-03-03' in html
+    assert "mathjax_ignore" in Tokens(["$", "x", "$"])._repr_html_()
+
+
 def test_a_token_is_text_and_never_markup() -> None:
     html = Tokens(["<script>", " \n", ""], ["sampled", "jumped", "sampled"], title="<i>")._repr_html_()
     assert "<script>" not in html
