@@ -21,11 +21,11 @@ from shared_runtime.policy import BackendJump, StageOptions
 PROMPT = "Tell me about the capital of France, as JSON."
 REGEX = (r'\{"city": "[A-Za-z ]{1,12}", "country": "(France|Spain|Italy)", '
          r'"population in millions": [0-9]{1,2}\}')
-STAGES: dict[str, tuple[str, BackendJump]] = {
-    **{f"stage{stage}": (str(stage), "none") for stage in range(1, 6)},
-    "stage5-draft": ("5", "draft"), "stage5-force": ("5", "force"),
+STAGES: dict[str, tuple[str, BackendJump, bool | None]] = {
+    **{f"stage{stage}": (str(stage), "none", None) for stage in range(1, 6)},
+    "stage4-overlap": ("4", "none", True), "stage5-draft": ("5", "draft", None), "stage5-force": ("5", "force", None),
 }
-"""Name of a recording: its stage, and what stage 5 does with forced text."""
+"""Name of a recording: its stage, what stage 5 does with forced text, and overlap; None is the stage's own way."""
 
 TRACES: dict[str, list[str]] = {
     "overlap": ["--stage", "5", "--overlap", "on", "--regex", "[A-Z][a-z]{2,10} (sloop|schooner)",
@@ -39,8 +39,8 @@ TRACES: dict[str, list[str]] = {
 
 def make(name: str) -> Recording:
     """One of `STAGES`, by a run of now."""
-    stage, jump = STAGES[name]
-    config = EngineConfig(stage=stage, exact=True, options=StageOptions(backend_jump=jump))
+    stage, jump, overlap = STAGES[name]
+    config = EngineConfig(stage=stage, exact=True, overlap=overlap, options=StageOptions(backend_jump=jump))
     return record(config, None, messages=[{"role": "user", "content": PROMPT}], constraint=Constraint.regex(REGEX))
 
 
