@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ os.environ.pop("COLUMNS", None)  # the width of whose terminal runs the tests mu
 import hypothesis
 import torch
 
+from shared_runtime.assembly import LoadedModel
 from shared_runtime.config import EngineConfig
 from shared_runtime.engine import Engine
 from shared_runtime.grammar_limits import GrammarLimits
@@ -83,16 +84,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.fixture(scope="session")
+def tiny_loaded() -> dict[Hashable, LoadedModel]:
+    """The tiny model as it was loaded with each setting: most of what an engine costs, and the same for all."""
+    return {}
+
+
 @pytest.fixture
-def make_engine(tiny_model: Path) -> Iterator[EngineFactory]:
-    """Make engines on the tiny model; after the test the books of each must balance, with nothing left over."""
+def make_engine(tiny_model: Path, tiny_loaded: dict[Hashable, LoadedModel]) -> Iterator[EngineFactory]:
+    """Make engines on the tiny model; after the test the books of each must balance, with nothing left over.
+
+    The model and its tokenizer are those of the test before, if that asked for the same.
+    """
     made: list[Engine] = []
 
     def make(**settings: object) -> Engine:
         settings.setdefault("model", str(tiny_model))
         settings.setdefault("kv_pool_tokens", 2048)
         settings.setdefault("limits", GrammarLimits(compile_timeout=120.0))  # a busy machine must not decide a test
-        engine = Engine(EngineConfig(**settings))  # type: ignore[arg-type]  # settings are checked by EngineConfig
+        config = EngineConfig(**settings)  # type: ignore[arg-type]  # settings are checked by EngineConfig
+        key = (config.load_format, config.dtype, config.weights, config.device, config.exact)
+        known = tiny_loaded.get(key) if config.model == str(tiny_model) else None
+        engine = Engine(config, loaded=known)
+        if config.model == str(tiny_model):
+            tiny_loaded[key] = engine.parts.loaded
         made.append(engine)
         return engine
 
