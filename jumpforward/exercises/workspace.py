@@ -100,6 +100,8 @@ class Workspace:
                             {str(slug): int(count) for slug, count in data["hints"].items()})
         except FileNotFoundError:
             return Progress()
+        except NotADirectoryError as error:
+            raise self._unwritable(error) from None
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
             raise ConfigError("this file cannot be read", where=str(self._state),
                               fix="delete it; passed exercises are found again by `jumpforward exercises check`"

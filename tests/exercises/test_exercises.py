@@ -86,17 +86,26 @@ def copied(exercise: Exercise, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("spoil", "said"), [
+def spoil(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(("change", "said"), [
     (lambda folder: (folder / "hints.md").unlink(), "hints.md is missing"),
     (lambda folder: (folder / "notes.txt").touch(), "notes.txt is a stray file"),
     (lambda folder: (folder / "wrong" / "another.py").touch(), "wrong/another.py is a stray file"),
     (lambda folder: (folder / "explanation.md").write_text("# Why\n"), "explanation.md must have the headings"),
     (lambda folder: (folder / "starter.py").write_text("x = 1\n"), "starter.py does not define"),
+    (lambda folder: spoil(folder / "starter.py", "TODO", "to do"), "starter.py must have one TODO"),
+    (lambda folder: (folder / "wrong" / "first_byte.py").unlink(), "wrong/first_byte.py is missing"),
+    (lambda folder: spoil(folder / "README.md", "About 30 minutes", "Some minutes"), "README.md must say: About 30"),
 ])
 def test_verify_names_what_lacks_and_what_strays(
-        spoil: Callable[[Path], object], said: str, tmp_path: Path, grader: Grader) -> None:
+        change: Callable[[Path], object], said: str, tmp_path: Path, grader: Grader) -> None:
     folder = copied(EXERCISES[0], tmp_path)
-    spoil(folder)
+    change(folder)
     assert any(said in problem for problem in verify(read_exercise(folder), grader))
 
 
@@ -115,6 +124,18 @@ def test_verify_sees_a_mistake_that_fails_for_another_reason(grader: Grader) -> 
     first, *rest = exercise.wrong
     other = replace(exercise, wrong=(replace(first, says="the moon is full"), *rest))
     assert any("fails for another reason than 'the moon is full'" in problem for problem in verify(other, grader))
+
+
+def test_verify_sees_a_solution_that_fails_and_a_starter_without_the_symptom(tmp_path: Path, grader: Grader) -> None:
+    """The solution and the starter of the bug to find change places."""
+    exercise = next(one for one in EXERCISES if one.slug == "find_the_neighbour")
+    folder = copied(exercise, tmp_path)
+    shutil.copy(exercise.starter, folder / "solution.py")
+    (folder / "starter.py").write_text(exercise.text("solution.py") + "\n# TODO: find the bug\n", encoding="utf-8")
+    problems = "\n".join(verify(read_exercise(folder), grader))
+    for said in ("the starter passes:", "the starter passes 'the complaint", "the solution fails:",
+                 "the picture of the solution differs"):
+        assert said in problems
 
 
 @pytest.mark.parametrize(("line", "field"), [

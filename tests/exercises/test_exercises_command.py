@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from jumpforward import exercises_command
 from jumpforward.cli import main
 from jumpforward.exercises.catalogue import all_exercises
 from jumpforward.exercises.grader import Grader
@@ -31,6 +33,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
+@pytest.fixture
+def started(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find a sandbox that runs already; starting one takes seconds."""
+    monkeypatch.setattr(exercises_command, "Grader", lambda: nullcontext(grader))
+
+
+@pytest.mark.usefixtures("started")
 def test_from_the_starter_to_the_solution(folder: Path, capsys: Capture) -> None:
     """Begin, fail, ask for help, pass, read why: the state is in one small file."""
     at = ("--answers", folder)
@@ -56,6 +65,7 @@ def test_from_the_starter_to_the_solution(folder: Path, capsys: Capture) -> None
         "adapters.py", f"{FIRST.slug}.py", "progress.json"}
 
 
+@pytest.mark.usefixtures("started")
 def test_an_exercise_that_was_not_begun_says_how_to_begin(folder: Path, capsys: Capture) -> None:
     """With and without the adapters of another one."""
     second = all_exercises()[1]
@@ -66,6 +76,7 @@ def test_an_exercise_that_was_not_begun_says_how_to_begin(folder: Path, capsys: 
         run(capsys, "next", 1, "--answers", folder)
 
 
+@pytest.mark.usefixtures("started")
 def test_json_is_as_its_schema_says(folder: Path, capsys: Capture) -> None:
     schema = json.loads(schema_text("exercises"))
     for words in (("list", "--json"), ("check", 1, "--json"), ("show", 1, "--json")):
@@ -73,6 +84,7 @@ def test_json_is_as_its_schema_says(folder: Path, capsys: Capture) -> None:
         jsonschema.validate(json.loads(out), schema)
 
 
+@pytest.mark.usefixtures("started")
 def test_gradescope_gets_every_case_and_a_share(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     results = tmp_path / "results.json"
     folder.mkdir()
@@ -110,6 +122,7 @@ def test_the_learner_may_lay_out_the_code_as_they_like(folder: Path, capsys: Cap
     assert code == 0, out
 
 
+@pytest.mark.usefixtures("started")
 def test_show_sets_yours_beside_what_is_expected(folder: Path, capsys: Capture) -> None:
     at = ("--answers", folder)
     folder.mkdir()
@@ -117,7 +130,9 @@ def test_show_sets_yours_beside_what_is_expected(folder: Path, capsys: Capture) 
     code, out, _ = run(capsys, "show", 1, *at)
     assert code == 0
     assert "differs" not in out
-    shutil.copy(FIRST.wrong[0].file, folder / f"{FIRST.slug}.py")
+    with (folder / f"{FIRST.slug}.py").open("a", encoding="utf-8") as file:
+        file.write("\n\nright = token_index\n\n\ndef token_index(table, token_bytes):\n"
+                   "    return {state: {} for state in right(table, token_bytes)}\n")
     code, out, _ = run(capsys, "show", 1, *at)
     assert code == 1
     assert "differs" in out
@@ -134,6 +149,7 @@ def test_a_damaged_state_and_an_unknown_exercise_are_one_line(folder: Path, caps
         (folder / "progress.json").unlink(missing_ok=True)
 
 
+@pytest.mark.usefixtures("started")
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     """A file is where the folder should be, or there is no folder for the results."""
     (tmp_path / "file").touch()
