@@ -101,6 +101,27 @@ def test_each_turn_shows_what_the_recording_says(player: Page, recordings: list[
             player.locator('[data-action="next"]').click()
 
 
+def test_the_gate_and_the_times_are_shown(player: Page, recordings: list[dict[str, Any]]) -> None:
+    assert not player.locator('[data-mark="gate"]').is_visible(), "nothing overlaps here"
+    pane = player.locator(".jf-pane", has=player.get_by_role("heading", name="Milliseconds"))
+    shown = dict(zip(pane.locator("dt").all_inner_texts(), pane.locator("dd").all_inner_texts(), strict=True))
+    assert float(shown["forward"]) == pytest.approx(recordings[0]["frames"][0]["ms"]["forward"], abs=0.051)
+
+
+def test_recordings_of_one_stage_are_told_apart_by_their_backends(page: Page, recordings: list[dict[str, Any]],
+                                                                  serve: Callable[[Path], str], tmp_path: Path) -> None:
+    other = json.loads(json.dumps(recordings[1]))
+    other["settings"]["backend"] = "another"
+    other["frames"][0] |= {"gate": "memory", "marks": ["gate"]}
+    _page(tmp_path, [recordings[1], other, recordings[0]])
+    page.goto(serve(tmp_path))
+    page.wait_for_selector("body[data-ready]")
+    assert page.locator(".jf-tabs button").all_inner_texts() == ["Stage 2, fsm", "Stage 2, another", "Stage 1"]
+    page.locator(".jf-tabs button").nth(1).click()
+    page.locator('[data-mark="gate"]').click()
+    assert "gate" in page.locator(".jf-pane", has=page.get_by_role("heading", name="Batch")).inner_text()
+
+
 def test_it_goes_to_the_next_jump(player: Page, recordings: list[dict[str, Any]]) -> None:
     assert not player.locator('[data-mark="jump"]').is_visible(), "stage 1 has none"
     player.locator(".jf-tabs button").nth(1).click()
