@@ -164,6 +164,8 @@ def _xgrammar(model: Any, tokenizer: Any) -> _Make:
     def make(constraint: Constraint) -> Callable[[], Any]:
         if constraint.kind == "json_schema":
             grammar = compiler.compile_json_schema(constraint.source, any_whitespace=False)
+        elif constraint.kind == "ebnf":
+            grammar = compiler.compile_grammar(constraint.source)
         else:
             grammar = compiler.compile_regex(_pattern(constraint))
         return lambda: hf.LogitsProcessor(grammar)
