@@ -162,7 +162,11 @@ class Overhead:
         engines = {mode: self.engine(5, "xgrammar", jump=mode) for mode in TRIAL_AIMS}
         ours: dict[str, list[list[float]]] = {mode: [] for mode in engines}
         theirs: list[list[float]] = []
-        for turn in range(self.pairs + 1):  # the first one warms up: compiles, and chooses kernels
+        warm = replace(whole, max_new_tokens=2)
+        for engine in engines.values():
+            serve(engine, warm, 1)  # compiles, and chooses kernels
+        peer.answer(whole.questions[:1], 2)
+        for turn in range(self.pairs):
             seconds: dict[str, list[float]] = {mode: [] for mode in engines}
             other: list[float] = []
             for question in whole.questions:
@@ -172,10 +176,9 @@ class Overhead:
                 sides.append((other, partial(_timed, partial(peer.answer, [question], whole.max_new_tokens))))
                 for found, side in sides if turn % 2 else sides[::-1]:
                     found.append(side())
-            if turn:
-                theirs.append(other)
-                for mode, found in seconds.items():
-                    ours[mode].append(found)
+            theirs.append(other)
+            for mode, found in seconds.items():
+                ours[mode].append(found)
         for mode, engine in engines.items():
             engine.close()
             ratios = [statistics.geometric_mean([t / o for t, o in zip(there, here, strict=True)])
