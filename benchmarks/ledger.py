@@ -151,8 +151,10 @@ class Ledger:
     @classmethod
     def begin(cls, device: str, settings: dict[str, str]) -> Ledger:
         """An empty ledger of this machine, this code and this command."""
-        # The script's name without its folder: that says where somebody works, and nothing of the run.
-        command = ["python", Path(sys.argv[0]).name, *sys.argv[1:]]
+        # Of a path from the root, only the name: the rest says where somebody works, and nothing of the run.
+        words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
+        first = ["jumpforward"] if words[0] == "__main__.py" else ["python"] * words[0].endswith(".py") + words[:1]
+        command = [*first, *words[1:]]
         return cls(command=command, commit=_commit(), machine=_machine(device), packages=_packages(), settings=settings)
 
     @property
