@@ -125,7 +125,8 @@ def test_how_busy_the_machine_was_is_written_down(tiny_model: Path, tmp_path: Pa
 def test_a_command_does_not_tell_where_somebody_works(tiny_model: Path, tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "a.json"
-    for program, said in ((str(tmp_path / "__main__.py"), ["jumpforward"]), ("scripts/x.py", ["python", "scripts/x.py"])):
+    for program, said in ((str(tmp_path / "__main__.py"), ["jumpforward"]),
+                          ("scripts/x.py", ["python", "scripts/x.py"])):
         monkeypatch.setattr("sys.argv", [program, "bench", "--out", str(out)])
         assert session(tiny_model, out, fresh=True).run([]).command == [*said, "bench", "--out", "a.json"]
 
