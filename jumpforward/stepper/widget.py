@@ -41,7 +41,7 @@ class PipelineWidget(anywidget.AnyWidget):
         pattern: the first regex. vocabulary: what the token index is made for.
     """
 
-    _esm = _PLAYER / "pipeline.js"
+    _esm = _PLAYER.parent / "pipeline.js"
     _css = _PLAYER / "player.css"
     pattern = traitlets.Unicode().tag(sync=True)
     steps = traitlets.List(traitlets.Dict()).tag(sync=True)
