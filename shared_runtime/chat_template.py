@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import NoReturn
 
 import jinja2
@@ -42,7 +43,7 @@ def render_chat(template: str, messages: Messages, *, add_generation_prompt: boo
     """
     check_messages(messages)
     try:
-        program = _environment().from_string(template)
+        program = _program(template)
     except jinja2.TemplateSyntaxError as error:
         raise CheckpointError(f"does not parse: {error.message}",
                               where=f"chat template, line {error.lineno}") from error
@@ -164,6 +165,12 @@ class _GenerationBlock(Extension):
         """Keep the body, drop the marks."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@lru_cache(maxsize=8)
+def _program(template: str) -> jinja2.Template:
+    """Parsed and compiled, which takes 2 ms, a twentieth of a short request's time."""
+    return _environment().from_string(template)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
