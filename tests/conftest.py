@@ -47,11 +47,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Drop what `--quick` leaves out; the sample depends on a test's name alone, so it is the same every time."""
-    if not config.getoption("--quick"):
+    if config.getoption("--quick"):
+        kept = [item for item in items if _is_quick(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
+        items[:] = kept
+    _keep_groups_together(config, items)
+
+
+def _keep_groups_together(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let `xdist_group` mean something: pytest-xdist 3.8 renames the items of a group by an attribute that pytest 9.2
+    does not read any more, so each process would build for itself what a group shares."""
+    if not config.getoption("loadgroup", False):  # set by xdist in its processes
         return
-    kept = [item for item in items if _is_quick(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
-    items[:] = kept
+    for item in items:
+        groups = "_".join(sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")}))
+        if groups and not item.nodeid.endswith(f"@{groups}"):
+            item._id = type(item.id).parse(f"{item.nodeid}@{groups}")
 
 
 def _is_quick(item: pytest.Item) -> bool:

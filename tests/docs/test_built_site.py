@@ -46,6 +46,11 @@ def target_of(path: Path, link: str) -> Path:
     return found / "index.html" if found.is_dir() else found
 
 
+def test_where_tests_share_processes_one_of_them_builds_the_site(request: pytest.FixtureRequest) -> None:
+    """Its tests have the group in their names then: by that pytest-xdist keeps them in one process."""
+    assert not request.config.getoption("loadgroup", False) or request.node.nodeid.endswith("@site")
+
+
 def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
     found = pages_of(site)
     for path, page in found.items():
