@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.denominators import bare_forward_ms, kv_bytes, weight_bytes
 from benchmarks.ledger import Interval, Measurement, percentiles
 from benchmarks.plan import Cell
-from benchmarks.serving import Run, allowed_mass, counts_of, serve, serve_free, share_of_phase
+from benchmarks.serving import Run, allowed_mass, compiles_of, counts_of, serve, serve_free, share_of_phase
 from shared_runtime.assembly import LoadedModel
 from shared_runtime.config import EngineConfig
 from shared_runtime.engine import Engine
@@ -55,7 +55,9 @@ class Lab:
         """
         with self.engine(cell, trace=True) as engine:
             _warm_up(engine)
+            before = compiles_of(engine)
             counted = serve(engine, cell.workload, cell.batch)
+            compiles = compiles_of(engine) - before
             quality = self._quality(engine, cell, counted)
         with self.engine(cell) as engine:
             _warm_up(engine)
@@ -69,7 +71,7 @@ class Lab:
             engine.check_integrity()
         counts = counts_of(counted)
         counts["mask_bytes"] = counts["mask_rows"] * mask_row_bytes(cell, engine.tokenizer.vocabulary.width)
-        counts["grammars"] = len({one.constraint for one in cell.workload.questions} - {None})
+        counts["compiles"] = compiles
         middle, free_middle = _middle(bound), _middle(free)
         return Measurement(
             workload=cell.workload.name, stage=cell.target.spec.id, backend=cell.target.backend, mode=cell.mode.name,

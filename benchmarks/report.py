@@ -21,7 +21,7 @@ _USUAL = {"model": "embedded", "load_format": "auto", "dtype": "fp32", "device":
 """What `bench run` takes by itself on a machine of two cores; threads are named where they are others."""
 
 _COUNTS = ("steps", "sampled", "jumped", "forced", "drafted", "accepted", "masks", "reencoded", "recomputed", "cached",
-           "requeued")
+           "requeued", "compiles")
 _READ_ME = (
     "Counts do not depend on the machine. Times do, and this kind of machine drifts by more than half within an hour: "
     "only `over free` and the peers' columns are ratios of runs made in turn. An interval that holds 1.00 says that "

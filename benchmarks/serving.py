@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.workloads import Question, Workload
 from shared_runtime.engine import Engine
@@ -82,6 +83,15 @@ def counts_of(run: Run) -> dict[str, int]:
             places |= {(row.rid, place) for place in range(row.kv_len - len(row.fed), row.kv_len)}
     counts["recomputed"] = counts["fed"] - len(places)
     return dict(counts) | {"requests": len(run.results), "tokens": run.tokens, "bytes": run.bytes}
+
+
+def compiles_of(engine: Engine) -> int:
+    """Grammars that the engine's stage has compiled so far, by its own count."""
+    policy: Any = engine.parts.policy
+    counters: dict[int, Callable[[], int]] = {
+        1: lambda: policy.cache.builds, 2: lambda: policy.fsm_cache.misses, 3: lambda: policy.cache.cache.misses,
+        4: lambda: policy.queue.builds, 5: lambda: policy.manager.builds}
+    return counters[engine.parts.stage.id]()
 
 
 def allowed_mass(run: Run) -> float | None:
