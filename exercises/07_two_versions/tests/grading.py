@@ -5,16 +5,12 @@ from __future__ import annotations
 from exercises.bench import each
 
 from .common import (
-    Library,
     a_guide_is_followed,
     a_schema_is_handed_over,
-    earlier,
-    installed,
     stage_3_takes_your_schemas,
-    today,
     what_is_not_served_is_said,
-    words,
 )
+from .fakes import Library, earlier, installed, today, words
 
 SAME = words("a", "Ġa", "▁a", "b", "ab")
 LIKE_THE_END = words("<", "|", "im_end", ">", "<|")

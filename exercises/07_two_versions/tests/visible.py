@@ -8,14 +8,11 @@ from jumpforward.exercises.case import Case
 from .common import (
     a_guide_is_followed,
     a_schema_is_handed_over,
-    earlier,
-    installed,
     nothing_is_imported_before_it_is_needed,
     picture,
-    today,
     what_is_not_served_is_said,
-    words,
 )
+from .fakes import earlier, installed, today, words
 
 CASES = [
     *each(a_schema_is_handed_over, {
