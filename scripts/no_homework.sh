@@ -2,10 +2,11 @@
 # Fails when the commits since a base hold answers to the exercises: `sh scripts/no_homework.sh BASE`.
 #
 # An answer is: a file in my_exercises/, a learner's state or adapters, a starter that is one no more, or, outside
-# exercises/, a file that has the first line of a starter.
+# exercises/, a file that has the first line of a starter, or a new one outside of the product with an exercise's name.
 set -eu
 base=${1:?"usage: no_homework.sh BASE (a commit to compare with)"}
-changed=$(git diff --name-only --diff-filter=ACMR "$base"...HEAD)
+changed=$(git -c core.quotePath=false diff --name-only --diff-filter=ACMR "$base"...HEAD)
+added=$(git -c core.quotePath=false diff --name-only --diff-filter=ACR "$base"...HEAD)
 found=0
 
 complain() {
@@ -25,10 +26,23 @@ for path in $changed; do
         exercises/*/starter.py)
             grep -q "TODO" "$path" || complain "$path" "the starter has no TODO any more: was it solved in place?" ;;
         exercises/* | tests/*) ;;
-        *.py)
+        *.py | *.py.[0-9]*)  # what `exercises reset` keeps has a number behind its name
             if head -n 1 "$path" | grep -Eq '^"""Exercise [0-9]+: '; then
                 complain "$path" "this looks like an answer to an exercise; take it out of the pull request"
             fi ;;
+    esac
+done
+for path in $added; do
+    case $path in
+        exercises/* | tests/* | stages/* | shared_runtime/* | jumpforward/* | history/* | benchmarks/* | scripts/* | \
+            my_exercises/* | */my_exercises/*) ;;
+        *.py)
+            slug=$(basename "$path" .py)
+            for folder in exercises/[0-9][0-9]_"$slug"; do
+                if [ -d "$folder" ]; then
+                    complain "$path" "it has the name of an answer to an exercise; take it out of the pull request"
+                fi
+            done ;;
     esac
 done
 IFS=$old_ifs

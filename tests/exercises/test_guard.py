@@ -75,6 +75,8 @@ def test_an_answer_that_changes_what_grades_it_does_not_pass(
         result = check(grader, tmp_path, source)
         assert not result.passed
         assert re.search(f"replaced .*{said}", result.stopped or ""), result.first_failure
+        assert result.cases == []
+        assert result.as_gradescope()["score"] == 0
 
 
 def test_a_line_that_the_grader_did_not_write_does_not_count(tmp_path: Path, grader: Grader) -> None:

@@ -48,6 +48,19 @@ def test_an_answer_is_refused_wherever_it_lies(place: str, clone: Path) -> None:
     assert place in err
 
 
+@pytest.mark.parametrize(("place", "text"), [
+    (f"mine/{FIRST.slug}.py", "def token_index():\n    ...\n"),
+    ("answer.py.1", '"""Exercise 1: what was kept."""\n'),
+    ("réponses/à moi.py", '"""Exercise 1: with other letters in its name."""\n'),
+])
+def test_an_answer_is_refused_also_when_it_is_disguised(place: str, text: str, clone: Path) -> None:
+    (clone / place).parent.mkdir(exist_ok=True)
+    (clone / place).write_text(text, encoding="utf-8")
+    code, err = look(clone)
+    assert code == 1
+    assert place in err
+
+
 def test_a_starter_that_was_solved_in_place_is_refused(clone: Path) -> None:
     shutil.copy(FIRST.solution, clone / "exercises" / FIRST.folder.name / "starter.py")
     code, err = look(clone)
@@ -60,7 +73,8 @@ def test_what_an_author_changes_passes(clone: Path) -> None:
         target = clone / "exercises" / FIRST.folder.name / path.name
         target.write_text(path.read_text(encoding="utf-8") + "\n# clearer\n", encoding="utf-8")
     (clone / "stages").mkdir()
-    (clone / "stages" / "fsm.py").write_text('"""An index."""\n', encoding="utf-8")
+    for name in ("fsm.py", f"{FIRST.slug}.py"):  # a part of the product may have the name of an exercise about it
+        (clone / "stages" / name).write_text('"""An index."""\n', encoding="utf-8")
     assert look(clone) == (0, "")
 
 
