@@ -110,7 +110,7 @@ class Growth:
     """
 
     config: EngineConfig
-    repeats: int = 16
+    repeats: int = 10
     _loaded: LoadedModel | None = None
     _known: StageContext | None = None
     _made: dict[str, MakeWalker] = field(default_factory=dict)

@@ -15,8 +15,9 @@ from benchmarks.denominators import bare_forward_ms, kv_bytes, weight_bytes
 from benchmarks.ledger import Ledger, Measurement
 from benchmarks.measuring import Lab, edit_distance, edit_share, with_bounds
 from benchmarks.modes import modes_of
-from benchmarks.plan import Cell, EngineCell, PeerCell, plan
-from benchmarks.serving import counts_of, serve, serve_free
+from benchmarks.plan import Cell, EngineCell, PeerCell, cells_named, plan
+from benchmarks.results import FOLDER, read_ledger
+from benchmarks.serving import compiles_of, counts_of, serve, serve_free
 from benchmarks.workloads import Question, Workload, all_workloads
 from shared_runtime.config import EngineConfig
 from shared_runtime.conformance.target import Target
@@ -120,7 +121,22 @@ def test_only_what_was_refused_is_computed_again(rows: dict[str, Measurement]) -
     """A refused draft was read, and then what came instead is."""
     counts = rows["5 draft"].counts
     assert 0 <= counts["recomputed"] <= counts["drafted"] - counts["accepted"]
-    assert rows["5 draft"].counts["grammars"] == 1
+
+
+def test_a_grammar_of_two_requests_is_compiled_once(rows: dict[str, Measurement]) -> None:
+    for one in rows.values():
+        assert one.counts["requests"] == 2
+        assert one.counts["compiles"] == 1, one.key
+
+
+def test_every_stage_says_how_many_grammars_it_has_compiled(make_engine: EngineFactory) -> None:
+    other = Workload("other", "w", "t", (Question("x", Constraint.regex("ab")),), 8, (1,), ())
+    for stage in (1, 2, 3, 4, 5):
+        engine = make_engine(stage=stage, overlap=False)
+        assert compiles_of(engine) == 0
+        for workload, known in ((CARDS, 1), (CARDS, 1), (other, 2)):
+            serve(engine, workload, 1)
+            assert compiles_of(engine) == known, stage
 
 
 def test_plain_decoding_reads_every_place_once(make_engine: EngineFactory) -> None:
@@ -194,3 +210,23 @@ def test_the_quick_plan_is_a_part_of_the_whole() -> None:
     assert {one.target.spec.id for one in quick[:8] if isinstance(one, Cell)} == {1, 2, 3, 4, 5}  # if time is up there
     assert plan(workloads, quick=True, stages=[2], peers=False, engines=False) == [
         one for one in quick if isinstance(one, Cell) and one.target.spec.id == 2]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("key", ["ship_card/2/fsm/jump/1", "ship_card/5/xgrammar/draft/1",
+                                 "ship_card/5/xgrammar/force+draft/1"])
+def test_the_counts_of_the_kept_ledger_are_those_of_a_run(key: str, embedded_folder: Path) -> None:
+    """On the real model, every figure that no machine changes; a change that changes one must measure again."""
+    kept = next(one for one in read_ledger(FOLDER / "quick.json").measurements if one.key == key)
+    [found] = cells_named([key])
+    assert isinstance(found, Cell)
+    lab = Lab(EngineConfig(model=str(embedded_folder), kv_pool_tokens=2048), bandwidth=1e10, pairs=1)
+    with lab.engine(found, trace=True) as engine:
+        run = serve(engine, found.workload, found.batch)
+    assert [one.text for one in run.results] == kept.texts
+    counts = counts_of(run)
+    assert {name: kept.counts[name] for name in counts} == counts
+    for name in ("steps", "sampled", "fed", "masks"):
+        assert counts[name] > 0
+    torch.set_num_threads(1)
