@@ -16,7 +16,7 @@ from jumpforward.console import print_rich, speaks_unicode, visible
 from jumpforward.exercises.catalogue import Exercise, all_exercises, find_exercise
 from jumpforward.exercises.grader import CheckResult, Grader, missing_packages
 from jumpforward.exercises.verify import verify
-from jumpforward.exercises.workspace import DEFAULT, Progress, Workspace
+from jumpforward.exercises.workspace import DEFAULT, Workspace
 from jumpforward.exercises_view import RED, bar, mark, short, tell
 from jumpforward.exit_codes import INTERRUPTED, OK, REQUEST_ERROR
 from jumpforward.help import Command, Group, examples
@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Answers = Annotated[Path, typer.Option(
     "--answers", metavar="DIR", help="Where your answers are.", show_default="my_exercises")]
 Which = Annotated[str | None, typer.Argument(
-    metavar="[N]", help="An exercise, by number or name.", show_default="the first that is not done")]
+    metavar="[N]", help="An exercise, by number or name.", show_default="the one you are at, or the first not done")]
 One = Annotated[str, typer.Argument(metavar="N", help="An exercise, by number or name.")]
 
 exercises_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich", epilog=examples(
@@ -61,10 +61,11 @@ def list_exercises(answers: Answers = DEFAULT, as_json: AsJson = False) -> int:
 def next_exercise(which: Which = None, answers: Answers = DEFAULT) -> int:
     """Begin an exercise: its page, and a file for you to write in."""
     workspace, exercises = Workspace(answers), all_exercises()
-    exercise = _chosen(which, exercises, workspace.progress())
+    exercise = _chosen(which, exercises, workspace)
     if exercise is None:
         print("All exercises are done.")
         return OK
+    _begin(exercise, workspace)
     fresh = workspace.prepare(exercise, exercises)
     print(exercise.text("README.md").rstrip())
     print(f"\n{'Write in' if fresh else 'Go on in'} {short(workspace.answer(exercise))}, then run:\n"
@@ -82,10 +83,12 @@ def check(
 ) -> int:
     """Check an answer: the visible tests, and when they pass, the larger set for grading."""
     workspace, exercises = Workspace(answers), all_exercises()
-    exercise = _chosen(which, exercises, workspace.progress())
+    exercise = _chosen(which, exercises, workspace)
     if exercise is None:
         print("All exercises are done.")
         return OK
+    if which is not None and gradescope is None and not as_json:
+        _begin(exercise, workspace)
     _must_have_packages(exercise)
     with Grader() as grader:
         result = grader.check(exercise, answers, every_case=gradescope is not None)
@@ -124,8 +127,9 @@ def watch_changes(workspace: Workspace, exercises: Sequence[Exercise], which: st
         which: the first exercise; None for the first that is not done.
         wait: called between two looks at the files.
     """
-    while (exercise := _chosen(which, exercises, workspace.progress())) is not None:
+    while (exercise := _chosen(which, exercises, workspace)) is not None:
         which = None
+        _begin(exercise, workspace)
         _must_have_packages(exercise)
         if workspace.prepare(exercise, exercises):
             page, file = short(exercise.folder / "README.md"), short(workspace.answer(exercise))
@@ -150,7 +154,7 @@ def hint(which: Which = None, answers: Answers = DEFAULT) -> int:
     """Show the next hint: first a nudge, then the idea, then a sketch."""
     workspace, exercises = Workspace(answers), all_exercises()
     progress = workspace.progress()
-    exercise = _chosen(which, exercises, progress)
+    exercise = _chosen(which, exercises, workspace)
     if exercise is None:
         print("All exercises are done.")
         return OK
@@ -166,7 +170,7 @@ def hint(which: Which = None, answers: Answers = DEFAULT) -> int:
 def show(which: Which = None, answers: Answers = DEFAULT, as_json: AsJson = False) -> int:
     """Show what your part makes of a few inputs, beside what is expected."""
     workspace, exercises = Workspace(answers), all_exercises()
-    exercise = _chosen(which, exercises, workspace.progress()) or exercises[0]
+    exercise = _chosen(which, exercises, workspace) or exercises[0]
     _must_have_packages(exercise)
     with Grader() as grader:
         rows, message = grader.picture(exercise, answers)
@@ -245,10 +249,21 @@ def verify_exercises(which: Which = None) -> int:
     return REQUEST_ERROR if bad else OK
 
 
-def _chosen(which: str | None, exercises: Sequence[Exercise], progress: Progress) -> Exercise | None:
+def _chosen(which: str | None, exercises: Sequence[Exercise], workspace: Workspace) -> Exercise | None:
+    """The one that is named, or the one that was begun last, or the first that is not done; None when all are."""
     if which is not None:
         return find_exercise(exercises, which)
-    return next((one for one in exercises if one.slug not in progress.done), None)
+    progress = workspace.progress()
+    left = [one for one in exercises if one.slug not in progress.done]
+    return next((one for one in left if one.slug == progress.current), left[0] if left else None)
+
+
+def _begin(exercise: Exercise, workspace: Workspace) -> None:
+    """From now on this is the one that commands without a number mean."""
+    progress = workspace.progress()
+    if progress.current != exercise.slug:
+        progress.current = exercise.slug
+        workspace.save(progress)
 
 
 def _must_have_packages(exercise: Exercise) -> None:

@@ -34,11 +34,13 @@ class Progress:
 
     Attributes:
         done: passed both sets. given_up: saw the solution before that. hints: how many hints were shown.
+        current: the one that was begun or named last; None before the first.
     """
 
     done: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     hints: dict[str, int] = field(default_factory=dict)
+    current: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class Workspace:
         try:
             data = json.loads(self._state.read_text(encoding="utf-8"))
             return Progress(set(map(str, data["done"])), set(map(str, data["given_up"])),
-                            {str(slug): int(count) for slug, count in data["hints"].items()})
+                            {str(slug): int(count) for slug, count in data["hints"].items()},
+                            None if data.get("current") is None else str(data["current"]))
         except FileNotFoundError:
             return Progress()
         except NotADirectoryError as error:
@@ -110,7 +113,7 @@ class Workspace:
     def save(self, progress: Progress) -> None:
         """Keep the progress: the whole file or the old one, never half."""
         text = json.dumps({"done": sorted(progress.done), "given_up": sorted(progress.given_up),
-                           "hints": progress.hints}, indent=1) + "\n"
+                           "hints": progress.hints, "current": progress.current}, indent=1) + "\n"
         fresh = self._state.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -66,6 +66,21 @@ def test_from_the_starter_to_the_solution(folder: Path, capsys: Capture) -> None
 
 
 @pytest.mark.usefixtures("started")
+def test_commands_without_a_number_mean_the_exercise_that_was_begun(folder: Path, capsys: Capture) -> None:
+    """Any order will do; when it is done, the first that is not comes."""
+    at, third = ("--answers", folder), all_exercises()[3]
+    run(capsys, "next", third.number, *at)
+    title = f"{third.number}. {third.title}"
+    assert title in run(capsys, "check", *at)[1]
+    assert title in run(capsys, "show", *at)[1]
+    assert run(capsys, "hint", *at)[1].strip().endswith(third.hints()[0].splitlines()[-1])
+    assert f"# {title}" in run(capsys, "next", *at)[1]
+    shutil.copy(third.solution, folder / f"{third.slug}.py")
+    assert run(capsys, "check", *at)[0] == 0
+    assert f"1. {FIRST.title}" in run(capsys, "next", *at)[1]
+
+
+@pytest.mark.usefixtures("started")
 def test_an_exercise_that_was_not_begun_says_how_to_begin(folder: Path, capsys: Capture) -> None:
     """With and without the adapters of another one."""
     second = all_exercises()[1]
