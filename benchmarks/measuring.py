@@ -86,6 +86,8 @@ class Lab:
                 "reencoded_share": round(counts["reencoded"] / max(1, counts["tokens"]), 4)},
             times={"total_ms": percentiles([1e3 * run.seconds for run in bound]),
                    "ttft_ms": percentiles([1e3 * (one.metrics.ttft_s or 0.0) for run in bound for one in run.results]),
+                   "tpot_ms": percentiles([1e3 * one.metrics.tpot_s for run in bound for one in run.results
+                                           if one.metrics.tpot_s is not None]),
                    "compile_ms": percentiles([one.ms["compile"] for one in cold.results if one.counts["masks"]]),
                    "mask_ms": percentiles([one.ms["mask_per_step"] for run in bound for one in run.results
                                            if one.counts["masks"]])},

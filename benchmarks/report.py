@@ -11,6 +11,9 @@ from benchmarks.growth import CURVES
 from benchmarks.ledger import EngineRow, Interval, Ledger, Measurement
 from benchmarks.workloads import all_workloads
 
+_TITLES = {"ttft_ms": "TTFT ms", "tpot_ms": "TPOT ms", "compile_ms": "compile ms", "mask_ms": "mask ms",
+           "total_ms": "whole run ms"}
+
 _OWN_ENGINE = "stage1_fsm"
 
 LEFT_OUT = "left out: "
@@ -38,7 +41,7 @@ def report(ledger: Ledger) -> str:
         parts.append(f"## {workload}")
         parts += [f"Why: {known.why}\n\nTrap: {known.trap}"] if known is not None else []
         own = [one for one in rows if one.stage]
-        parts += [counts_table(own), times_table(own), quality_table(own)] if own else []
+        parts += [counts_table(own), times_table(own), percentiles_table(own), quality_table(own)] if own else []
         peers = [one for one in rows if not one.stage]
         parts += [peers_table(peers)] if peers else []
         parts.append("Measure a row again:\n\n" + "\n".join(
@@ -90,6 +93,14 @@ def times_table(rows: Sequence[Measurement]) -> str:
                 _of(known, "forced_share", _share), _of(known, "speedup_bound", lambda value: f"{value:.2f}"))
     return table(("row", "batch", "ms/token", "ms/byte", "over free", "free ms/token", "bare pass ms", "roofline ms",
                   "TTFT ms", "compile ms", "mask ms", "forced share", "bound"), [cells(one) for one in rows])
+
+
+def percentiles_table(rows: Sequence[Measurement]) -> str:
+    """p50, p90, p99 and p99.9 of what is timed; the last ones say something only of many runs."""
+    names = ("ttft_ms", "tpot_ms", "compile_ms", "mask_ms", "total_ms")
+    return table(("row", "batch", "turn ms", *(_TITLES[name] for name in names)),
+                 [(label(one), str(one.batch), *(" / ".join(map(_ms, values.values())) or "-" for values in (
+                     one.step_ms, *(one.times.get(name, {}) for name in names)))) for one in rows])
 
 
 def quality_table(rows: Sequence[Measurement]) -> str:
