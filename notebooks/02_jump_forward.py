@@ -239,7 +239,7 @@ with specimen(13):
     wrong = record(EngineConfig(stage=2), None, **whale)
 print(f"the stage: {right.answer!r}, with the specimen in it: {wrong.answer!r}")
 assert wrong.answer == right.answer + " sir"
-StepperWidget([wrong, right])
+StepperWidget([wrong, right], labels=["with the specimen", "as it is"])
 
 # %% [markdown]
 # ## Measure it

@@ -248,7 +248,7 @@ for name in ("as it is", "with the specimen"):
 for name, one in slower.items():
     print(f"{name}: {one.counts['forward_passes']} passes, {one.counts['jumped']} tokens jumped: {one.answer}")
 assert slower["with the specimen"].counts["jumped"] == 0 < slower["as it is"].counts["jumped"]
-StepperWidget(list(slower.values())[::-1])
+StepperWidget(list(slower.values())[::-1], labels=list(slower)[::-1])
 
 # %% [markdown]
 # ## Measure it

@@ -203,7 +203,7 @@ with specimen(57):
 print(f"none: {plain.text}\ndraft: {verified.answer}\ndraft, with the specimen: {believed.answer}")
 assert verified.answer == plain.text
 assert [token.id for token in believed.tokens_at(len(believed.frames) - 1)] != plain.token_ids
-StepperWidget([believed, verified])
+StepperWidget([believed, verified], labels=["with the specimen", "as it is"])
 
 # %% [markdown]
 # ## Measure it

@@ -22,11 +22,13 @@ class StepperWidget(anywidget.AnyWidget):
 
     Args:
         recordings: one, or several to compare, such as the five stages on one request.
+        labels: of their buttons; left out, each is named after its stage and switches.
     """
 
     _esm = _PLAYER / "player.js"
     _css = _PLAYER / "player.css"
     recordings = traitlets.List(traitlets.Dict()).tag(sync=True)
+    labels = traitlets.List(traitlets.Unicode()).tag(sync=True)
     index = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, recordings: Recording | Sequence[Recording], **traits: Any) -> None:

@@ -68,11 +68,12 @@ function drawing(source) {
 }
 
 class Player {
-  constructor(root, recordings, { heading = 3 } = {}) {
+  constructor(root, recordings, { heading = 3, labels = [] } = {}) {
     this.root = root;
     this.recordings = recordings;
     this.id = `jf-${++counter}`;
     this.heading = `h${heading}`;
+    this.labels = labels;
     this.chosen = 0;
     this.index = 0;
     this.timer = null;
@@ -89,7 +90,7 @@ class Player {
       type: "button", "data-action": action, title: label, "aria-label": label, onclick: () => this.act(action) }, text);
     this.tabs = h("div", { class: "jf-tabs", role: "group", "aria-label": "Which recording" },
       this.recordings.map((one, index) => h("button", {
-        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) }, labelIn(one, this.recordings))));
+        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) }, this.labels[index] ?? labelIn(one, this.recordings))));
     this.slider = h("input", { type: "range", min: 1, step: 1, "aria-label": "Turn", oninput: (event) => {
       this.stop();
       this.go(Number(event.target.value) - 1);
@@ -341,7 +342,7 @@ function render({ model, el }) {
   const draw = () => {
     const root = h("div", {});
     el.replaceChildren(root);
-    const player = play(root, model.get("recordings"), { heading: 4 });
+    const player = play(root, model.get("recordings"), { heading: 4, labels: model.get("labels") });
     player.go(model.get("index"));
     root.addEventListener("jf-step", (event) => {
       model.set("index", event.detail.index);
