@@ -90,7 +90,8 @@ class Player {
       type: "button", "data-action": action, title: label, "aria-label": label, onclick: () => this.act(action) }, text);
     this.tabs = h("div", { class: "jf-tabs", role: "group", "aria-label": "Which recording" },
       this.recordings.map((one, index) => h("button", {
-        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) }, this.labels[index] ?? labelIn(one, this.recordings))));
+        type: "button", "aria-pressed": "false", onclick: () => this.choose(index) },
+      this.labels[index] ?? labelIn(one, this.recordings))));
     this.slider = h("input", { type: "range", min: 1, step: 1, "aria-label": "Turn", oninput: (event) => {
       this.stop();
       this.go(Number(event.target.value) - 1);
