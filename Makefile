@@ -46,6 +46,7 @@ doctor: $(VENV)/.installed-base ## say what this machine has, and how to mend wh
 docs-data: $(VENV)/.installed-base ## write the pages that are made from data
 	@$(bin)/python -m scripts.make_tested
 	@$(bin)/python -m scripts.make_matrix
+	@$(bin)/python -m scripts.make_performance
 
 docs: $(VENV)/.installed-dev ## build the documentation site into site/
 	@echo "docs: pages from code and data, then the site; anything that does not fit fails the build"
