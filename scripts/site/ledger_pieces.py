@@ -220,8 +220,13 @@ def _picture(page: Page, rows: Sequence[Measurement]) -> str:
 
 
 def _again(page: Page, ledger: Ledger, rows: Sequence[tuple[str, str]]) -> str:
-    """The command that measures each of these rows again, by label and key; folded."""
-    lines = "\n".join(f"    # {label}\n    {report.again(ledger, key)}" for label, key in rows)
+    """The command that measures each of these rows again, by label and key; folded.
+
+    A ledger of another program, as the check on a GPU, has one command for all of its rows.
+    """
+    of_bench = "bench" in ledger.command
+    lines = "\n".join(f"    # {label}\n    {report.again(ledger, key)}" for label, key in rows) if of_bench else (
+        f"    {_command(ledger)}")
     title = page.say("Reproduce a row (each takes a minute or more, so the tests only see that it can be typed)")
     return (f'<section data-search-exclude="" markdown="1">\n\n??? reproduce "{title}"\n\n    ```text\n{lines}\n'
             "    ```\n\n</section>")
