@@ -121,13 +121,13 @@ def growth(page: Page) -> str:
 
 
 def losses(page: Page, *stage: str) -> str:
-    """Every ratio and every curve that is against us, worst first; or the ratios of a stage, or of the peers (0)."""
+    """Everything that is against us, worst first; or the ratios of a stage, or of the peers (0)."""
     parts = []
     for name, one in ledgers():
         rows = [row for row in one.measurements if not stage or str(row.stage) in stage]
-        curves = [] if stage else one.growth
-        if rows or curves:
-            found = report.losses(replace(one, measurements=rows, growth=curves))
+        shown = replace(one, measurements=rows, growth=[], engines=[]) if stage else one
+        if rows or (not stage and (one.growth or one.engines)):
+            found = report.losses(shown)
             parts.append(f'{_from(page, name)}\n\n<section data-search-exclude="" markdown="1">\n\n{found}\n\n'
                          "</section>")
     return "\n\n".join(parts)
@@ -138,7 +138,7 @@ def worst(page: Page, stage: str) -> str:
     found = []
     for _, one in ledgers():
         rows = [row for row in one.measurements if str(row.stage) == stage and row.batch == 1]
-        lines = report.losses(replace(one, measurements=rows, growth=[])).splitlines() if rows else []
+        lines = report.losses(replace(one, measurements=rows, growth=[], engines=[])).splitlines() if rows else []
         found += [line for line in lines if line.startswith("- ")][:_WORST]
     return "\n".join(found) or page.say("No row is slower than free decoding.")
 
