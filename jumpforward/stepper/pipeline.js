@@ -39,10 +39,11 @@ function render({ model, el }) {
   const error = element("p", { role: "alert", class: "jf-error" });
   const root = element("div", { class: "jf" }, form, error, controls, list, detail);
   root.addEventListener("keydown", (event) => {
-    if (event.target instanceof HTMLInputElement || !(event.key in KEYS)) return;
+    if (event.target === field) return event.stopPropagation();  // a notebook has meanings of its own for letters, enter
+    if (event.target === slider || !(event.key in KEYS)) return;
     move(KEYS[event.key]);
     event.preventDefault();
-    event.stopPropagation();  // a notebook has meanings of its own for these keys
+    event.stopPropagation();  // and for arrows
   });
   const show = () => {
     const steps = model.get("steps");

@@ -192,3 +192,32 @@ def test_a_hostile_recording_runs_nothing(page: Page, recordings: list[dict[str,
     assert page.evaluate("document.body.dataset.hacked") is None
     assert page.locator(".jf-fsm-box circle").count() == 1
     assert page.locator(".jf script, .jf image, .jf iframe, .jf img, .jf [onclick]").count() == 0
+
+
+def test_the_compile_is_stepped_and_enter_in_the_field_is_the_fields_own(page: Page, tmp_path: Path,
+                                                                          serve: Callable[[Path], str]) -> None:
+    """A notebook takes enter and letters for itself, unless they stop where they are typed."""
+    (tmp_path / "pipeline.js").write_bytes((PLAYER.parent / "pipeline.js").read_bytes())
+    (tmp_path / "index.html").write_text(
+        """<!doctype html><title>compile</title><link rel="icon" href="data:,"><div id="here"></div>
+        <script type="module">import widget from "./pipeline.js";
+        const steps = ["a", "b", "c"].map((name) => ({ name, sizes: "1 state", ms: "0.10", html: `<p>${name}!</p>` }));
+        const values = { pattern: "x", steps, error: "" };
+        const model = { get: (name) => values[name], set: (name, value) => { values[name] = value; }, on() {}, off() {},
+                        save_changes() { document.body.dataset.asked = values.pattern; } };
+        document.addEventListener("keydown", (event) => event.preventDefault());
+        widget.render({ model, el: document.getElementById("here") });
+        document.body.dataset.ready = "yes";</script>""", encoding="utf-8")
+    page.goto(serve(tmp_path))
+    page.wait_for_selector("body[data-ready]")
+    page.get_by_label("Next step").click()
+    page.keyboard.press("ArrowRight")
+    assert [text.partition(":")[0] for text in page.locator("li").all_inner_texts()] == ["a", "b", "c"]
+    assert page.get_by_text("c!").is_visible()
+    page.keyboard.press("Home")
+    assert page.locator("li").count() == 1
+    page.get_by_label("Regex").focus()
+    page.keyboard.type("yz")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("body[data-asked]")
+    assert page.evaluate("document.body.dataset.asked") in ("xyz", "yzx")
