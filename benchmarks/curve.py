@@ -16,7 +16,8 @@ class Point:
 
     Attributes:
         curve: which cost, one of `plan.CURVES`. of: of what: an engine or a stage. size: where on the curve.
-        counts: what no machine changes. ms: percentiles of the time.
+        counts: what no machine changes. ms: the fastest, which other work on the machine disturbs least, and
+            percentiles.
     """
 
     curve: str
@@ -31,8 +32,8 @@ class Point:
         return f"growth/{self.curve}/{self.of}/{self.size}"
 
 
-def power(points: Sequence[Point], value: str = "p50") -> float | None:
-    """The power of the size that a time (a percentile) or a count grows by over the last decade; None of one point.
+def power(points: Sequence[Point], value: str = "min") -> float | None:
+    """The power of the size that a time or a count grows by over the last decade; None of one point.
 
     By least squares over the logarithms of the points from a tenth of the largest size on; 1 is linear, 0 constant.
     Sizes of less than a decade are all used. A count of 0 is taken as 1.

@@ -127,7 +127,7 @@ class Growth:
             "turn by batch": self._turn, "masks of a batch": self._masks_of_batch,
             "compile by states": self._compile, "mask by states": self._mask, "hit by grammars": self._hit}
         counts, ms = how[cell.curve](cell.of, cell.size)
-        return Point(cell.curve, cell.of, cell.size, counts, percentiles(ms))
+        return Point(cell.curve, cell.of, cell.size, counts, {"min": round(min(ms), 4)} | percentiles(ms))
 
     @contextmanager
     def _engine(self, stage: int, backend: str | None = None) -> Iterator[Engine]:

@@ -136,7 +136,7 @@ def engines_table(ledger: Ledger) -> str:
 
 
 def growth_table(ledger: Ledger) -> str:
-    """A line a curve: from where to where, what it costs there, and by which power it grows at its end."""
+    """A line a curve: from where to where, the fastest there, and by which power that grows at its end."""
     rows = []
     for spec in CURVES:
         for of in spec.of:
@@ -145,8 +145,8 @@ def growth_table(ledger: Ledger) -> str:
             if points:
                 first, last, grows = points[0], points[-1], power(points)
                 rows.append((f"{spec.name}, {of}", spec.unit, f"{first.size} to {last.size}",
-                             _small(first.ms["p50"]), _small(last.ms["p50"]), *_verdict(grows)))
-    return table(("curve", "of", "sizes", "ms p50, first", "ms p50, last", "grows by the power", "linear or better"),
+                             _small(first.ms["min"]), _small(last.ms["min"]), *_verdict(grows)))
+    return table(("curve", "of", "sizes", "ms, first", "ms, last", "grows by the power", "linear or better"),
                  rows)
 
 

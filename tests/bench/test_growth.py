@@ -24,6 +24,7 @@ from shared_runtime.grammar_limits import GrammarLimits
 from shared_runtime.policy import StageContext
 from shared_runtime.tokenizer import Tokenizer
 from stages.stage2_jump_forward.jump_forward import JumpForwardMap
+from tests.bench.rows import PERCENTILES
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"bare pass by batch": (1, 4), "turn by batch": (1, 4), "bare pass by context": (128, 512),
@@ -128,7 +129,7 @@ def test_every_engine_lets_the_text_of_the_curve_through(points: list[Point]) ->
 def test_the_power_is_that_of_the_last_decade() -> None:
     def curve(sizes: tuple[int, ...], cost: object) -> list[Point]:
         assert callable(cost)
-        return [Point("c", "o", size, {"n": size * size}, {"p50": cost(size)}) for size in sizes]
+        return [Point("c", "o", size, {"n": size * size}, {"min": cost(size)}) for size in sizes]
 
     assert power(curve((1, 10, 100, 1000), lambda size: 3.0 * size)) == pytest.approx(1)
     assert power(curve((1, 10, 100, 1000), lambda size: max(50.0, size**2 / 100))) == pytest.approx(2, abs=0.3)
@@ -160,7 +161,7 @@ def test_points_go_into_a_ledger_a_table_and_pictures(points: list[Point], tmp_p
 
 def test_what_grows_faster_than_its_size_is_listed_as_a_loss() -> None:
     ledger = Ledger.begin("cpu", {})
-    ledger.growth = [Point("compile by states", of, size, {}, {"p50": float(size**grows)})
+    ledger.growth = [Point("compile by states", of, size, {}, {"min": float(size**grows)})
                      for of, grows in (("outlines", 2), ("xgrammar", 1)) for size in (10, 100)]
     assert losses(ledger) == "- growth, compile by states, outlines: by the power 2.00 of its size, up to 100"
     assert [line.split(" | ")[-1] for line in growth_table(ledger).splitlines()[2:]] == ["no |", "yes |"]
@@ -171,7 +172,7 @@ def test_a_stopped_growth_run_goes_on(tiny_model: Path, tmp_path: Path, monkeypa
 
     def measure(_self: Growth, cell: GrowthCell) -> Point:
         measured.append(cell.key)
-        return Point(cell.curve, cell.of, cell.size, {}, {"p50": 1.0})
+        return Point(cell.curve, cell.of, cell.size, {}, {"min": 1.0} | PERCENTILES)
 
     monkeypatch.setattr(Growth, "measure", measure)
     cells = growth_plan(["hit by grammars"])
