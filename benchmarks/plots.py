@@ -84,7 +84,8 @@ def _growth(alt: Any, ledger: Ledger, folder: Path, spec: CurveSpec) -> Path | N
         alt.Chart(alt.Data(values=values)).mark_line(point=True).encode(
             x=x, y=y, color=alt.Color("of:N", title=None), strokeDash="of:N", shape="of:N"))
     powers = {of: power([one for one in ledger.growth if (one.curve, one.of) == (spec.name, of)]) for of in spec.of}
-    text = f"{spec.name.capitalize()}, the fastest in milliseconds by {spec.unit}, beside a line of linear growth: " + "; ".join(
+    head = f"{spec.name.capitalize()}, the fastest in milliseconds by {spec.unit}, beside a line of linear growth: "
+    text = head + "; ".join(
         f"{of} " + ", ".join(f"{one['size']}: {one['ms']}" for one in values if one["of"] == of)
         + f", at its end by the power {grows:.2f}" for of, grows in powers.items() if grows is not None)
     name = f"growth_{spec.name.replace(' ', '_')}.svg"
