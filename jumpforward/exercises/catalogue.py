@@ -139,22 +139,34 @@ def find_exercise(exercises: Sequence[Exercise], word: str) -> Exercise:
 
 
 def read_exercise(folder: Path) -> Exercise:
-    """The exercise in a folder. Raises ConfigError naming the field that is wrong."""
-    import jsonschema
-
+    """The exercise in a folder. Raises ConfigError naming the field that lacks; `verify` looks closer."""
     name = _FOLDER.fullmatch(folder.name)
     path = folder / "exercise.toml"
     if name is None:
         raise ConfigError(f"{folder.name} is no NN_slug", where=str(folder), fix="rename the folder")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        jsonschema.validate(data, json.loads(schema_text("exercise")))
+        return _described(folder, name, tomllib.loads(path.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(error), where=str(path), fix="mend the TOML") from None
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"a field lacks or is wrong: {error}", where=str(path),
+                          fix="see jumpforward/schemas/exercise.schema.json") from None
+
+
+def metadata_problem(exercise: Exercise) -> str | None:
+    """What its `exercise.toml` has that the schema does not allow, naming the field; None for nothing."""
+    import jsonschema  # here: it takes a second, and learners need not wait for it
+
+    data = tomllib.loads(exercise.text("exercise.toml"))
+    try:
+        jsonschema.validate(data, json.loads(schema_text("exercise")))
     except jsonschema.ValidationError as error:
         field = ".".join(str(part) for part in error.absolute_path) or "the file"
-        raise ConfigError(f"{field}: {error.message}", where=str(path),
-                          fix="see jumpforward/schemas/exercise.schema.json") from None
+        return f"exercise.toml: {field}: {error.message}"
+    return None
+
+
+def _described(folder: Path, name: re.Match[str], data: Mapping[str, Any]) -> Exercise:
     return Exercise(
         folder, int(name[1]), name[2], data["title"], data["minutes"], data["difficulty"], tuple(data["stages"]),
         data["part"], data["replaces"], tuple(data["prerequisites"]), tuple(data.get("packages", ())),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from jumpforward.exercises.catalogue import Exercise
+from jumpforward.exercises.catalogue import Exercise, metadata_problem
 from jumpforward.exercises.grader import Grader
 
 FILES = {"README.md", "starter.py", "hints.md", "solution.py", "explanation.md", "exercise.toml"}
@@ -57,6 +57,9 @@ def _grading_is_larger(planned: list[tuple[str, str]]) -> bool:
 def _shape(exercise: Exercise) -> Iterator[str]:
     """Files that lack, strays, headings, hints."""
     folder = exercise.folder
+    problem = metadata_problem(exercise)
+    if problem is not None:
+        yield problem
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
              if path.is_file() and "__pycache__" not in path.parts}
     wanted = FILES | {f"tests/{name}" for name in TESTS} | {f"wrong/{wrong.file.name}" for wrong in exercise.wrong}

@@ -139,15 +139,25 @@ def test_verify_sees_a_solution_that_fails_and_a_starter_without_the_symptom(tmp
 
 
 @pytest.mark.parametrize(("line", "field"), [
-    ("minutes = 30", "minutes"), ('difficulty = "easy"', "difficulty"), ("minutes = 30", "surplus"),
+    ("minutes = 30", "minutes"), ('difficulty = "easy"', "difficulty"), ("[[wrong]]", "mend the TOML"),
 ])
-def test_bad_metadata_is_named(line: str, field: str, tmp_path: Path) -> None:
+def test_metadata_that_lacks_is_named(line: str, field: str, tmp_path: Path) -> None:
     folder = copied(EXERCISES[0], tmp_path)
-    text = (folder / "exercise.toml").read_text(encoding="utf-8")
-    changed = f"surplus = 1\n{text}" if field == "surplus" else text.replace(line, "")
-    (folder / "exercise.toml").write_text(changed, encoding="utf-8")
-    with pytest.raises(ConfigError, match=field):
+    spoil(folder / "exercise.toml", line, "[[" if line == "[[wrong]]" else "")
+    with pytest.raises(ConfigError, match=re.escape(field)):
         read_exercise(folder)
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("minutes = 30", "minutes = 5", "minutes: 5 is less than"),
+    ("minutes = 30", "minutes = 30\nsurplus = 1", "surplus"),
+    ('"easy"', '"trivial"', "difficulty: 'trivial'"),
+])
+def test_verify_names_metadata_that_no_schema_allows(
+        old: str, new: str, said: str, tmp_path: Path, grader: Grader) -> None:
+    folder = copied(EXERCISES[0], tmp_path)
+    spoil(folder / "exercise.toml", old, new)
+    assert any(said in problem for problem in verify(read_exercise(folder), grader))
 
 
 def test_two_exercises_of_one_number_are_an_error(tmp_path: Path) -> None:
