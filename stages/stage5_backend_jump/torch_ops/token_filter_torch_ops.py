@@ -36,10 +36,11 @@ def set_token_filter(bitmask: Tensor, row: int, token_ids: Iterable[int], *, all
     merged = merge_bits(token_ids)
     if merged and max(merged) >= bitmask.shape[1]:
         raise IndexError(f"token id of word {max(merged)} in a mask of {bitmask.shape[1]} words")
+    words = bitmask.numpy()[row]  # one cell at a time, NumPy is ten times faster than torch
     if reset:
-        bitmask[row] = 0 if allowed else -1
+        words.fill(0 if allowed else -1)
     for word, bits in merged.items():
         if allowed:
-            bitmask[row, word] |= bits
+            words[word] |= bits
         else:
-            bitmask[row, word] &= ~bits
+            words[word] &= ~bits
