@@ -30,6 +30,7 @@ from shared_runtime.schedule_batch import BatchRow, ScheduleBatch
 from shared_runtime.token_chooser import Support, TokenChooser
 from shared_runtime.trace import StepRecord
 from shared_runtime.tracer import Tracer
+from shared_runtime.turn_recovery import TurnRecovery
 from shared_runtime.verification import Run
 from shared_runtime.vocabulary import Vocabulary
 from shared_runtime.waiting_queue import WaitingQueue
@@ -37,13 +38,7 @@ from shared_runtime.waiting_queue import WaitingQueue
 _COMPILE_NAP_S = 0.0005
 
 
-def failed_pass(error: BaseException) -> FinishReason:
-    """How the requests of a pass end that could not be carried out."""
-    failure = EngineStateError(f"the pass failed: {type(error).__name__}: {error}", where="engine")
-    return FinishReason("error", error=failure)
-
-
-class Scheduler:
+class Scheduler(TurnRecovery):
     """Runs requests to their end, a turn at a time. Not thread-safe: one thread calls everything here.
 
     Attributes:
@@ -67,7 +62,7 @@ class Scheduler:
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
         self._live: dict[int, Request] = {}
-        self._at_hand: list[Request] = []
+        self._at_hand = []
         self._polling = False
         self.ended: deque[Request] = deque()
 
@@ -101,61 +96,6 @@ class Scheduler:
             except BaseException as error:
                 self._give_up(error)
                 raise
-
-    def _give_up(self, error: BaseException) -> None:
-        """A turn has failed, or was interrupted: its requests end, their memory comes back, the others can go on.
-
-        An interrupt may fall between any two lines, also of what is done here at other times. So nothing is taken on
-        trust: the books are proved, and where they do not balance the memory starts afresh.
-        """
-        reason = failed_pass(error)
-        try:
-            self._take_back(reason)
-            for req in self._lost():
-                self._end(req, reason)
-            self.memory.check(self.queues.in_memory, self.in_flight)
-        except Exception:
-            self._start_afresh(reason)
-        self._at_hand = []
-        if self._polling:
-            self._poll_again()
-
-    def _take_back(self, reason: FinishReason) -> None:
-        """End the requests that the turn worked on."""
-        for row in self._builder.unsettled:
-            if row.req.kv_len == row.start:
-                self.memory.pool.free(row.slots)
-        for req in [*(row.req for row in self._builder.unsettled), *self._at_hand, *self._builder.drop_at_hand()]:
-            if id(req) in self._live:
-                self._end(req, reason)
-        self._builder.unsettled = []
-
-    def _lost(self) -> list[Request]:
-        """Live requests that are nowhere: they were on the way from one place to the next."""
-        known = [*self._arrived, *self.queues.waiting, *self.queues.compiling.values(), *self.queues.in_memory]
-        return [req for key, req in self._live.items() if key not in {id(one) for one in known}]
-
-    def _start_afresh(self, reason: FinishReason) -> None:
-        """Nobody knows any more who holds what: those that the turn worked on end, the others are computed again."""
-        failed = {id(row.req) for row in self._builder.unsettled if not row.wasted} | {id(req) for req in self._at_hand}
-        for req in self._live.values():
-            self.memory.forget(req)
-        self.memory.start_afresh()
-        self._builder.unsettled = []
-        for req in self.queues.in_memory:
-            if id(req) not in failed:
-                self._builder.retract(req)
-        for req in [*self._lost(), *(req for key, req in self._live.items() if key in failed)]:
-            if id(req) in self._live:
-                self._end(req, reason)
-
-    def _poll_again(self) -> None:
-        """Asking for compiled grammars was interrupted, and an answer may be lost: ask for the grammars anew."""
-        self._polling = False
-        for req in list(self.queues.compiling.values()):
-            self._policy.cancel(req.rid)
-            self._arrived.append(req)
-            del self.queues.compiling[req.rid]
 
     def _turn(self) -> StepRecord | None:
         self._tracer.begin()
