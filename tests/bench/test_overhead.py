@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from benchmarks.recorded_passes import RecordedPasses
 from benchmarks.serving import serve
 from shared_runtime.config import EngineConfig
 from shared_runtime.forward_batch import ForwardMode
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -61,6 +64,13 @@ def test_a_file_keeps_what_is_not_measured_again(tmp_path: Path, capsys: pytest.
     assert main(["--table", str(path)]) == 0
     assert capsys.readouterr().out == table(rows) + "\n"
     assert "| 4.000 [3.500, 4.500] | 1.05 |" in table(rows)
+
+
+def test_the_table_in_the_docs_is_that_of_the_file() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- overhead: (\S+) -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
+    assert found is not None
+    assert found[2] == table(json.loads((ROOT / found[1]).read_text(encoding="utf-8"))["rows"])
 
 
 def test_an_unknown_part_and_a_clock_that_says_nothing_are_usage_errors() -> None:
