@@ -59,13 +59,13 @@ def test_a_schema_says_what_is_valid() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_alone_is_walked_text_by_text(engine: str, tiny_model: Path) -> None:
     tokenizer = Tokenizer.from_folder(tiny_model)
-    cases = [case for case in schema_slice() if case.name in ("timer", "tree", "ci")]
+    cases = [case for case in schema_slice() if case.name in ("timer", "tree", "ci", "unicode_keys")]
     row = measure_engine(engine, engine_named(engine, tokenizer), tokenizer, cases)
-    assert row.counts["schemas"] == 3
+    assert row.counts["schemas"] == 4
     assert not row.wrong
     bounded = engine in ("stage1_fsm", "outlines")  # a regex cannot hold a tree
     assert set(row.refused) == ({"tree"} if bounded else set())
-    assert row.counts["ok"] == 3 - bounded
+    assert row.counts["ok"] == 4 - bounded
     assert row.counts["masks"] > row.counts["tokens"] / 2
     assert set(row.tbm_us) == {"p50", "p90", "p99", "p99.9"}
     assert len(row.ttfm_ms) == 4

@@ -98,7 +98,7 @@ class XGrammarSource:
             raise GrammarSyntaxError("the schema is nested too deep, or a name or pattern in it is too long",
                                      where=where) from None
         with own_errors(where):
-            grammar = str(xgrammar.Grammar.from_json_schema(text, **self._json))
+            grammar = _readable(str(xgrammar.Grammar.from_json_schema(text, **self._json)))
         return SchemaSource(write_out(grammar, self._speller), ((where, asked),))
 
     def tag(self, tag: StructuralTag) -> SchemaSource:
@@ -149,3 +149,8 @@ def own_errors(where: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError) as error:
         raise GrammarSyntaxError(f"xgrammar refuses the grammar: {_NOISE.sub('', str(error))}", where=where) from None
+
+
+def _readable(grammar: str) -> str:
+    r"""The library's own text as it reads it back: it writes U+00DF as \xdf, and reads as many hex digits as come."""
+    return re.sub(r"\\(?:x([0-9a-f]{2})|.)", lambda found: f"\\u00{found[1]}" if found[1] else found[0], grammar)
