@@ -210,10 +210,10 @@ class Growth:
         manager = GrammarManager(self._backend(of), _LIMITS)
         for number in range(size):
             manager.admit(_request(number))
-            while manager.builds > len(manager.cache):  # one at a time: the queue is not what is measured
-                manager.poll()
-        times = []
-        for request in [_request(number * 7919 % size) for number in range(_MASKS)]:
+            while not manager.poll():  # one at a time: the queue is not what is measured
+                continue
+        times, kept = [], len(manager.cache)  # its memory is limited: the oldest may be gone
+        for request in [_request(size - 1 - number * 7919 % kept) for number in range(_MASKS)]:
             before = time.perf_counter()
             answer = manager.admit(request)
             times.append(1e3 * (time.perf_counter() - before))
