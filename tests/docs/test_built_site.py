@@ -12,6 +12,7 @@ from scripts.site.build import build
 
 pytestmark = pytest.mark.xdist_group("site")
 MOST_BYTES = 1_500_000
+NEIGHBOURS = ("prev", "next", "canonical", "alternate")
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -29,9 +30,10 @@ class Page(HTMLParser):
         found = {name: value or "" for name, value in attrs}
         if "id" in found:
             self.names.append(found["id"])
-        if tag == "a" and "href" in found:
+        leads = tag == "a" or (tag == "link" and found.get("rel") in NEIGHBOURS)
+        if leads and "href" in found:
             self.links.append(found["href"])
-        if tag in LOADS and LOADS[tag] in found:
+        if tag in LOADS and LOADS[tag] in found and not leads:
             self.loads.append(found[LOADS[tag]])
         if "data-src" in found:
             self.loads += found["data-src"].split()
