@@ -56,9 +56,12 @@ class Trial:
         self._loaded = engine.parts.loaded
         return engine
 
-    @functools.cache  # noqa: B019  # lives as long as the module's tests
     def results(self, way: str, backend: str = "xgrammar") -> list[Result | None]:
         """One a request, in order; None where the backend cannot serve the constraint as it was recorded."""
+        return self._decoded(way, backend)
+
+    @functools.cache  # noqa: B019  # lives as long as the module's tests
+    def _decoded(self, way: str, backend: str) -> list[Result | None]:
         mode = way.removesuffix("+ngram")
         engine = self._engine(stage=5, backend=backend, options=StageOptions(
             backend_jump=mode, spec="none" if way == mode else "ngram"))  # type: ignore[arg-type]  # a test's text
