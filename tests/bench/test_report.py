@@ -206,7 +206,7 @@ def test_the_tables_in_the_docs_are_those_of_the_ledgers(tmp_path: Path, capsys:
 
 
 def test_the_commands_of_the_docs_run(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in an empty folder; only the measuring itself is left out."""
+    """Those of `docs/performance.md`, in order, in an empty folder; only the measuring itself is left out."""
     def measured(self: Session, _cells: object) -> Ledger:
         assert (self.quick, self.pairs, self.seconds) in ((True, 1, 180.0), (False, 1, None), (False, 5, None))
         ledger.write(self.out)
