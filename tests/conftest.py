@@ -33,9 +33,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 EngineFactory = Callable[..., Engine]
 
-QUICK_SHARE = {"conformance/": 60, "museum/": 6, "unit/test_stage": 6, "unit/test_c": 6, "unit/test_d": 3,
+QUICK_SHARE = {"conformance/": 90, "museum/": 12, "unit/test_stage": 6, "unit/test_c": 9, "unit/test_d": 3,
                "unit/test_exact": 4, "unit/test_m": 3, "unit/test_o": 4, "unit/test_r": 3, "unit/test_sc": 4,
-               "unit/test_sampl": 3, "unit/test_verification": 3}
+               "unit/test_sampl": 3, "unit/test_verification": 3, "unit/test_failing": 4, "unit/test_parallel": 3,
+               "execution/": 40, "unit/test_a": 3, "unit/test_packaging": 3, "unit/test_t": 2,
+               "exercises/": 10, "bench/": 10, "browser/": 10, "docs/": 8, "stepper/": 8,
+               "notebooks/": 4, "history/": 2}
 """Of the tests whose path begins so, which are many or repeat over every stage, `--quick` runs one in so many."""
 
 
