@@ -256,6 +256,8 @@ class OverlapScheduler(Scheduler, Generic[T]):
         """Also, no pass may be on its way: it would write into memory that has another owner by then."""
         for flight in self._flights:
             self._let_go(flight)
+        self._let_go_unnoted()  # before any wait: a pass that nobody lets go keeps all behind it
+        for flight in self._flights:
             flight.computed.exception()
             self._builder.unsettled += flight.batch.rows
         self._at_hand = [row.req for row in self._landing]

@@ -17,8 +17,10 @@ from torch import Tensor
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
-from shared_runtime.errors import ConfigError
+from shared_runtime.errors import ConfigError, IntegrityError
+from shared_runtime.execution import overlap_loop
 from shared_runtime.execution.event_loop import Permit
+from shared_runtime.execution.flight import Flight
 from shared_runtime.forward_batch import ForwardBatch
 from shared_runtime.policy import Proposal, StageOptions
 from shared_runtime.request import Request
@@ -316,3 +318,28 @@ def test_the_worker_has_the_engines_threads_and_inference_mode(stage: int, make_
     engine.parts.runner.forward = looking  # type: ignore[method-assign]
     engine.generate_one("x", sampling=PARAMS)
     assert seen == {("forward", 2, True, False)}
+
+
+@each_scheme
+def test_a_pass_that_was_started_and_never_noted_keeps_nobody_waiting(
+        stage: int, make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt between the start of a pass and the note of it, and books that do not balance at the same time."""
+    engine = make_engine(**settings(stage, kv_pool_tokens=64))
+    noted, free = 0, engine.parts.memory.pool.free
+
+    def note(*arguments: object) -> Flight[object]:
+        nonlocal noted
+        noted += 1
+        if noted == 3:
+            monkeypatch.setattr(engine.parts.memory.pool, "free", refuse)
+            raise KeyboardInterrupt
+        return Flight(*arguments)  # type: ignore[arg-type]  # as they came
+
+    def refuse(slots: Tensor) -> None:
+        monkeypatch.setattr(engine.parts.memory.pool, "free", free)
+        raise IntegrityError("spoiled")
+
+    monkeypatch.setattr(overlap_loop, "Flight", note)
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(PROMPTS, sampling=PARAMS)
+    _drained(engine)
