@@ -32,6 +32,7 @@ import torch
 from benchmarks.ledger import Interval, Ledger, NotHereError
 from benchmarks.peer_transformers import HFModel, TransformersLoop
 from benchmarks.recorded_passes import RecordedPasses
+from benchmarks.report import interval
 from benchmarks.serving import Run, serve, serve_free
 from benchmarks.workloads import Question, Workload, all_workloads
 from shared_runtime.assembly import LoadedModel
@@ -236,11 +237,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = ["| part | what | dtype | threads | batch | clock | ms | other ms | ratio | aimed at |",
              "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |"]
     for row in rows:
-        ratio = Interval(**row["ratio"])
         aim = "-" if row["aim"] is None else f"{row['aim']:.2f}"
         named = " | ".join(str(row[name]) for name in (*_NAMES, "clock"))
         lines.append(f"| {named} | {row['ms']:.2f} | {row['other_ms']:.2f} | "
-                     f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {aim} |")
+                     f"{interval(Interval(**row['ratio']), 3)} | {aim} |")
     return "\n".join(lines)
 
 

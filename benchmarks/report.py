@@ -167,11 +167,12 @@ def label(one: Measurement) -> str:
     return f"{one.stage}{mode} {one.backend or ''}".strip()
 
 
-def interval(one: Interval | None) -> str:
+def interval(one: Interval | None, digits: int = 2) -> str:
     """The median and where it lies; of one pair there is no interval."""
     if one is None:
         return "-"
-    return f"{one.median:.2f}" + (f" [{one.low:.2f}, {one.high:.2f}]" if one.pairs > 1 else " (1 pair)")
+    lies = f" [{one.low:.{digits}f}, {one.high:.{digits}f}]" if one.pairs > 1 else " (1 pair)"
+    return f"{one.median:.{digits}f}{lies}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -23,6 +23,7 @@ import torch
 from benchmarks.bare_pass import BarePass, TransformersPass, transformers_model
 from benchmarks.denominators import kv_bytes, weight_bytes
 from benchmarks.ledger import Interval, Ledger, NotHereError
+from benchmarks.report import interval
 from benchmarks.speed_shares import shares_of
 from shared_runtime.config import DtypeName, EngineConfig
 from shared_runtime.engine import Engine
@@ -190,11 +191,10 @@ def table(data: dict[str, Any]) -> str:
              "| --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: |"]
     for part in data["parts"]:
         for row in part["rows"]:
-            ratio = Interval(**row["ratio"])
             aim = "-" if row["target"] is None else f"{row['target']:.2f}"
             lines.append(f"| {row['dtype']} | {row['threads']} | {part['clock']} | {row['batch']} | {row['what']} | "
                          f"{row['ms']:.1f} | {row['other_ms']:.1f} | "
-                         f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] | {aim} |")
+                         f"{interval(Interval(**row['ratio']))} | {aim} |")
     lines += ["", "| dtype | threads | batch | pass ms | memory's limit ms | linear | attention | gather | other |",
               "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for part in data["parts"]:
@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _line(row: SpeedRow) -> str:
     return (f"{row.dtype}, {row.threads} threads, batch {row.batch}, beside {row.what}: {row.ms:.1f} ms to "
-            f"{row.other_ms:.1f} ms, {row.ratio.median:.2f} [{row.ratio.low:.2f}, {row.ratio.high:.2f}]")
+            f"{row.other_ms:.1f} ms, {interval(row.ratio)}")
 
 
 if __name__ == "__main__":

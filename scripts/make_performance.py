@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from benchmarks import overhead, speed
 from benchmarks.ledger import Ledger
 from benchmarks.report import engines_table, growth_table, losses, peers_table, summary
 from benchmarks.results import read_ledger
@@ -15,9 +18,12 @@ from scripts.generated_page import DOCS, write_or_check
 PAGE = DOCS / "performance.md"
 ROOT = DOCS.parent
 
-_KINDS: dict[str, Callable[[Ledger], str]] = {
+_OF_A_LEDGER: dict[str, Callable[[Ledger], str]] = {
     "table": summary, "masks": engines_table, "growth": growth_table, "losses": losses,
     "peers": lambda ledger: peers_table([one for one in ledger.measurements if not one.stage])}
+_OF_A_FILE: dict[str, Callable[[Any], str]] = {
+    "speed": speed.table, "overhead": lambda data: overhead.table(data["rows"])}
+_KINDS = (*_OF_A_LEDGER, *_OF_A_FILE)
 _BLOCK = re.compile(rf"<!-- ({'|'.join(_KINDS)}): (\S+) -->\n\n.*?\n\n<!-- end -->", re.DOTALL)
 
 
@@ -25,7 +31,9 @@ def filled(text: str) -> str:
     """The page with every block made anew; a block is `<!-- KIND: LEDGER -->` to `<!-- end -->`."""
     def block(found: re.Match[str]) -> str:
         kind, path = found[1], found[2]
-        return f"<!-- {kind}: {path} -->\n\n{_KINDS[kind](read_ledger(ROOT / path))}\n\n<!-- end -->"
+        table = (_OF_A_LEDGER[kind](read_ledger(ROOT / path)) if kind in _OF_A_LEDGER
+                 else _OF_A_FILE[kind](json.loads((ROOT / path).read_text(encoding="utf-8"))))
+        return f"<!-- {kind}: {path} -->\n\n{table}\n\n<!-- end -->"
 
     return _BLOCK.sub(block, text)
 
