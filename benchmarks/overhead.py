@@ -1,6 +1,6 @@
 """`python -m benchmarks.overhead`: what the engine adds to the model's forward pass, in pairs.
 
-Five parts, each against what it is to be compared with, in turn and in one process, so that the machine's drift meets
+Six parts, each against what it is to be compared with, in turn and in one process, so that the machine's drift meets
 both: now the one first and now the other. A ratio is the median over the pairs. On a machine with other work to do,
 `--clock cpu` counts the process's own time on the processor in place of the wall's: the same on an idle machine, as
 long as there is one thread that never waits.
@@ -9,6 +9,7 @@ long as there is one thread that never waits.
     constrained  time per token with a constraint, and of the same prompts without one, to the same lengths
     overlap      the loop with overlap, and without
     jump         stage 2 with its jumps, and stage 1, on the card regex; and where a jump begins to pay
+    generate     `transformers.generate` without a constraint, and ours: one request, and 16 of unequal lengths
     trial        `transformers` with xgrammar's logits processor, and each mode of stage 5, request by request
 """
 
@@ -21,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,88 +30,39 @@ from unittest.mock import patch
 
 import torch
 
+from benchmarks.beside_transformers import BesideTransformers
 from benchmarks.ledger import Interval, Ledger, NotHereError
-from benchmarks.peer_transformers import HFModel, TransformersLoop
+from benchmarks.paired import OverheadRow, Paired, seconds_of
 from benchmarks.recorded_passes import RecordedPasses
 from benchmarks.report import interval
 from benchmarks.serving import Run, serve, serve_free
-from benchmarks.workloads import Question, Workload, all_workloads
-from shared_runtime.assembly import LoadedModel
+from benchmarks.workloads import Question, Workload
 from shared_runtime.config import EngineConfig
 from shared_runtime.constraint import Constraint
 from shared_runtime.engine import Engine
-from shared_runtime.model.locate import locate_model
-from shared_runtime.policy import BackendJump, StageOptions
 
 FREE_TOKENS = 32
 CONSTRAINED_AIMS = {1: 1.02, 16: 1.04, 64: 1.06}
 LOOP_AIMS = {1: 1.05, 16: 1.10}
-TRIAL_AIMS: dict[BackendJump, float | None] = {"none": None, "draft": 2.7, "force": 3.6, "force+draft": 3.9}
 
-Seconds = Callable[[], float]
 _WAITING = {"overlap"}
 _NAMES = ("part", "what", "dtype", "threads", "batch")
 
 
-@dataclass(frozen=True, slots=True)
-class OverheadRow:
-    """One comparison.
-
-    Attributes:
-        part, what: which. dtype, threads, batch: of both sides.
-        ms, other_ms: the medians of both sides: a pass, a token, or a whole answer, as the part says.
-        ratio: what `part` says. aim: the bound it was to keep; None where there was none.
-        clock: `wall`, or `cpu` for time on the processor.
-    """
-
-    part: str
-    what: str
-    dtype: str
-    threads: int
-    batch: int
-    ms: float
-    other_ms: float
-    ratio: Interval
-    aim: float | None = None
-    clock: str = "wall"
-
-
-@dataclass(slots=True)
-class Overhead:
-    """Measures the parts.
-
-    Attributes:
-        config: of every engine; stage, backend, overlap and options are each part's own. pairs: of a comparison.
-        clock: what the rows say they were measured by.
-    """
-
-    config: EngineConfig
-    pairs: int
-    clock: str = "wall"
-    _loaded: LoadedModel | None = field(default=None, init=False)
-    _workloads: dict[str, Workload] = field(default_factory=lambda: {one.name: one for one in all_workloads()},
-                                            init=False)
-
-    def engine(self, stage: int, backend: str | None = None, *, overlap: bool = False, jump: BackendJump = "none",
-               jump_forward: bool = True) -> Engine:
-        """An engine; the model is loaded once."""
-        options = StageOptions(backend_jump=jump, jump_forward=jump_forward)
-        engine = Engine(replace(self.config, stage=stage, backend=backend, overlap=overlap, options=options),
-                        loaded=self._loaded)
-        self._loaded = engine.parts.loaded
-        return engine
+class Overhead(Paired):
+    """Measures what an engine's parts cost by another engine, or by the model alone."""
 
     def loop(self, batches: Sequence[int]) -> Iterator[OverheadRow]:
         """Decode turns by bare passes, without and with overlap."""
-        workload = self._workloads["json_five_fields"]
+        workload = self.workloads["json_five_fields"]
         for overlap in (False, True) if self.clock == "wall" else (False,):
             with self.engine(5, "xgrammar", overlap=overlap) as engine:
                 for batch in batches:
                     recorded = RecordedPasses(engine)
                     turns = partial(recorded.turns, partial(_free_run, engine, workload, batch))
                     turns()
-                    yield self._row("loop", f"overlap {'on' if overlap else 'off'}", batch, turns, recorded.bare,
-                                    LOOP_AIMS.get(batch))
+                    yield self.row("loop", f"overlap {'on' if overlap else 'off'}", batch, turns, recorded.bare,
+                                   LOOP_AIMS.get(batch))
 
     def constrained(self, batches: Sequence[int], backends: Sequence[str],
                     workloads: Sequence[str]) -> Iterator[OverheadRow]:
@@ -119,87 +71,35 @@ class Overhead:
         for stage, backend, name in [*cells, *((1, None, name) for name in workloads if name == "card_regex")]:
             with self.engine(stage, backend) as engine:
                 for batch in batches:
-                    workload = replace(self._workloads[name], questions=self._workloads[name].questions[:1])
+                    workload = replace(self.workloads[name], questions=self.workloads[name].questions[:1])
                     lengths = serve(engine, workload, batch).lengths
                     aim = CONSTRAINED_AIMS.get(batch) if stage == 5 and name == "json_five_fields" else None
-                    yield self._row("constrained", f"stage {stage} {backend or 'fsm'}, {name}", batch,
-                                    partial(_tpot, partial(serve, engine, workload, batch)),
-                                    partial(_tpot, partial(serve_free, engine, workload, batch, lengths)), aim)
+                    yield self.row("constrained", f"stage {stage} {backend or 'fsm'}, {name}", batch,
+                                   partial(_tpot, partial(serve, engine, workload, batch)),
+                                   partial(_tpot, partial(serve_free, engine, workload, batch, lengths)), aim)
 
     def overlap(self, batches: Sequence[int]) -> Iterator[OverheadRow]:
         """With overlap by without: time per token."""
-        workload = self._workloads["json_five_fields"]
+        workload = self.workloads["json_five_fields"]
         with self.engine(5, "xgrammar", overlap=True) as on, self.engine(5, "xgrammar") as off:
             for batch in batches:
                 for what, run in (("free", _free_run), ("xgrammar", serve)):
                     sides = [partial(_tpot, partial(run, engine, workload, batch)) for engine in (on, off)]
                     sides[0](), sides[1]()
-                    yield self._row("overlap", f"on by off, {what}", batch, sides[0], sides[1])
+                    yield self.row("overlap", f"on by off, {what}", batch, sides[0], sides[1])
 
     def jump(self, batches: Sequence[int], lengths: Sequence[int]) -> Iterator[OverheadRow]:
         """Stage 2 by stage 1, whole answers: the card, and literals of some characters between single free ones."""
-        whole = self._workloads["card_regex"]
+        whole = self.workloads["card_regex"]
         card = replace(whole, questions=whole.questions[:1])
         literals = [(f"literals of {length}", _literals(card, length)) for length in lengths]
         with self.engine(2) as jumping, self.engine(1) as plain:
             for what, workload in [("the card regex", card), *literals]:
                 for batch in batches if workload is not card else batches[:1]:
-                    sides = [partial(_seconds, engine, workload, batch) for engine in (jumping, plain)]
+                    sides = [partial(seconds_of, engine, workload, batch) for engine in (jumping, plain)]
                     sides[0](), sides[1]()
-                    yield self._row("jump", what, batch, sides[0], sides[1],
-                                    0.6 if workload is card else None)
-
-    def trial(self) -> Iterator[OverheadRow]:
-        """`transformers` with xgrammar by each mode of stage 5: the geometric mean over the nine requests.
-
-        Raises:
-            NotHereError: `transformers` or xgrammar is missing.
-        """
-        whole = self._workloads["nine_requests"]
-        hf = HFModel(str(locate_model(self.config.model)), self.config.dtype, torch.device("cpu"))
-        peer = TransformersLoop(hf, "xgrammar")
-        for constraint in {one.constraint for one in whole.questions}:
-            if constraint is not None:
-                peer.prepare(constraint)
-        engines = {mode: self.engine(5, "xgrammar", jump=mode) for mode in TRIAL_AIMS}
-        ours: dict[str, list[list[float]]] = {mode: [] for mode in engines}
-        theirs: list[list[float]] = []
-        warm = replace(whole, max_new_tokens=2)
-        for engine in engines.values():
-            serve(engine, warm, 1)  # compiles, and chooses kernels
-        peer.answer(whole.questions[:1], 2)
-        for turn in range(self.pairs):
-            seconds: dict[str, list[float]] = {mode: [] for mode in engines}
-            other: list[float] = []
-            for question in whole.questions:
-                one = replace(whole, questions=(question,))
-                sides: list[tuple[list[float], Seconds]] = [
-                    (seconds[mode], partial(_seconds, engine, one, 1)) for mode, engine in engines.items()]
-                sides.append((other, partial(_timed, partial(peer.answer, [question], whole.max_new_tokens))))
-                for found, side in sides if turn % 2 else sides[::-1]:
-                    found.append(side())
-            theirs.append(other)
-            for mode, found in seconds.items():
-                ours[mode].append(found)
-        for mode, engine in engines.items():
-            engine.close()
-            ratios = [statistics.geometric_mean([t / o for t, o in zip(there, here, strict=True)])
-                      for there, here in zip(theirs, ours[mode], strict=True)]
-            yield OverheadRow("trial", f"transformers + xgrammar by 5+{mode}", self.config.dtype,
-                              self.config.thread_count, 1, _middle_ms(ours[mode]), _middle_ms(theirs),
-                              Interval.of(ratios), TRIAL_AIMS[mode], self.clock)
-
-    def _row(self, part: str, what: str, batch: int, one: Seconds, other: Seconds,
-             aim: float | None = None) -> OverheadRow:
-        """One by other."""
-        times: tuple[list[float], list[float]] = ([], [])
-        for pair in range(self.pairs):
-            for side in (0, 1) if pair % 2 == 0 else (1, 0):
-                times[side].append((one, other)[side]())
-        ratios = [mine / theirs for mine, theirs in zip(*times, strict=True)]
-        return OverheadRow(part, what, self.config.dtype, self.config.thread_count, batch,
-                           round(1e3 * statistics.median(times[0]), 3), round(1e3 * statistics.median(times[1]), 3),
-                           Interval.of(ratios), aim, self.clock)
+                    yield self.row("jump", what, batch, sides[0], sides[1],
+                                   0.6 if workload is card else None)
 
 
 def _literals(like: Workload, length: int) -> Workload:
@@ -212,24 +112,10 @@ def _free_run(engine: Engine, workload: Workload, batch: int) -> Run:
     return serve_free(engine, workload, batch, [FREE_TOKENS] * batch)
 
 
-def _seconds(engine: Engine, workload: Workload, batch: int) -> float:
-    return serve(engine, workload, batch).seconds
-
-
 def _tpot(run: Callable[[], Run]) -> float:
     """Seconds per token behind the first, the mean of all answers."""
     found = [one.metrics.tpot_s for one in run().results]
     return statistics.fmean([one for one in found if one is not None])
-
-
-def _timed(body: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    body()
-    return time.perf_counter() - started
-
-
-def _middle_ms(runs: Sequence[Sequence[float]]) -> float:
-    return round(1e3 * statistics.median(map(sum, runs)) / len(runs[0]), 3)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -257,10 +143,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print, or print a file's table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="loop, constrained, overlap, jump, trial; all of them")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="as above; all of them")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", type=int, action="append", help="may be repeated; 1, 16 and 64 (jump: 1, 4, 16)")
+    parser.add_argument("--batch", type=int, action="append", help="may be repeated; 1, 16, 64 (jump: 1, 4, 16; generate: 1, 16)")
     parser.add_argument("--backend", action="append", help="constrained: may be repeated; xgrammar and llguidance")
     parser.add_argument("--workload", action="append", help="constrained: json_five_fields and card_regex, or one")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
@@ -274,8 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(table(json.loads(given.table.read_text(encoding="utf-8"))["rows"]))
         return 0
     torch.set_num_threads(given.threads)
-    bench = Overhead(EngineConfig(model=given.model, dtype=given.dtype, threads=given.threads, kv_pool_tokens=32_768),
-                     given.pairs, given.clock)
+    config = EngineConfig(model=given.model, dtype=given.dtype, threads=given.threads, kv_pool_tokens=32_768)
+    bench = Overhead(config, given.pairs, given.clock)
+    beside = BesideTransformers(config, given.pairs, given.clock)
     parts: dict[str, Callable[[], Iterator[OverheadRow]]] = {
         "loop": lambda: bench.loop(given.batch or (1, 16, 64)),
         "constrained": lambda: bench.constrained(given.batch or (1, 16, 64),
@@ -283,7 +170,8 @@ def main(arguments: list[str] | None = None) -> int:
                                                  given.workload or ("json_five_fields", "card_regex")),
         "overlap": lambda: bench.overlap(given.batch or (1, 16)),
         "jump": lambda: bench.jump(given.batch or (1, 4, 16), given.length or (2, 8, 32)),
-        "trial": bench.trial}
+        "generate": lambda: beside.generate(given.batch or (1, 16)),
+        "trial": beside.trial}
     if unknown := set(given.parts) - parts.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     if given.clock == "cpu" and (given.threads > 1 or set(given.parts or parts) & _WAITING):

@@ -18,7 +18,7 @@ from shared_runtime.engine import Engine
 from shared_runtime.model.locate import locate_model
 from stages import get_stage
 
-MODES_BESIDE = ("plain", "force+draft")
+MODES_BESIDE = ("plain", "draft", "force", "force+draft")
 """Stage 5's modes that run in turn with each peer."""
 
 FREE_TOKENS = 32

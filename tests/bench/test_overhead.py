@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import beside_transformers
+from benchmarks.beside_transformers import BesideTransformers
 from benchmarks.ledger import Interval
-from benchmarks.overhead import Overhead, OverheadRow, main, merged, table
+from benchmarks.overhead import Overhead, main, merged, table
+from benchmarks.paired import OverheadRow
+from benchmarks.peer_loops import Answer
+from benchmarks.peer_transformers import TransformersLoop
 from benchmarks.recorded_passes import RecordedPasses
-from benchmarks.serving import serve
+from benchmarks.serving import Run, serve, serve_free
+from benchmarks.workloads import Question
 from shared_runtime.config import EngineConfig
 from shared_runtime.forward_batch import ForwardMode
 
@@ -25,7 +33,7 @@ def bench(tiny_model: Path) -> Overhead:
 
 def test_the_passes_run_again_are_those_of_the_decode_turns_and_change_nothing(bench: Overhead) -> None:
     with bench.engine(5, "xgrammar") as engine:
-        workload = bench._workloads["ship_card"]
+        workload = bench.workloads["ship_card"]
         first = serve(engine, workload, 2)
         passes = RecordedPasses(engine)
         assert passes.turns(lambda: serve(engine, workload, 2)) > 0
@@ -50,6 +58,33 @@ def test_every_part_has_its_rows(bench: Overhead) -> None:
         ("jump", "literals of 4", 2)]
     assert all(row.ratio.pairs == 2 and row.ratio.median > 0 for row in rows)
     assert [row.aim for row in rows if row.part == "jump"] == [0.6, None, None]
+
+
+@pytest.mark.slow
+def test_free_answers_of_transformers_are_held_together_and_ours_are_not(
+        bench: Overhead, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    served: list[list[int]] = []
+    asked: list[tuple[int, int]] = []
+
+    def ours(*given: Any) -> Run:
+        served.append(given[-1])
+        return serve_free(*given)
+
+    class Recording(TransformersLoop):
+        def answer(self, wave: Sequence[Question], most: int, *, least: int = 1) -> list[Answer]:
+            found = super().answer(wave, most, least=least)
+            asked.append((len({one.prompt for one in wave}), found[0].passes))
+            return found
+
+    monkeypatch.setattr(beside_transformers, "serve_free", ours)
+    monkeypatch.setattr(beside_transformers, "TransformersLoop", Recording)
+    monkeypatch.setattr(beside_transformers, "LONGEST", 8)
+    beside = BesideTransformers(bench.config, pairs=1)
+    rows = list(beside.generate([1, 4]))
+    assert [(row.batch, row.aim, row.ratio.pairs) for row in rows] == [(1, 1.4, 1), (4, None, 1)]
+    assert served == [[32]] * 2 + [[2, 4, 6, 8]] * 2  # once to warm up
+    assert asked == [(1, 32)] * 2 + [(4, 8)] * 2
 
 
 def test_a_file_keeps_what_is_not_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
