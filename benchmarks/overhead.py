@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help="as above; all of them")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", type=int, action="append", help="may be repeated; 1, 16, 64 (jump: 1, 4, 16; generate: 1, 16)")
+    parser.add_argument("--batch", type=int, action="append", help="may be repeated; 1, 16, 64 (jump, generate: fewer)")
     parser.add_argument("--backend", action="append", help="constrained: may be repeated; xgrammar and llguidance")
     parser.add_argument("--workload", action="append", help="constrained: json_five_fields and card_regex, or one")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
