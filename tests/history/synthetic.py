@@ -43,19 +43,25 @@ class Synthetic:
         return made.hexsha
 
 
+_STORY: tuple[tuple[str, str, str, dict[str, str | None], int, str], ...] = (
+    ("initial", "release initial code", "2024-01-08", {
+        f"{CONSTRAINED}/fsm.py": "one\ntwo\nthree\n", f"{CONSTRAINED}/fsm_cache.py": "cache\n",
+        "python/pyproject.toml": '[project]\nversion = "0.1.5"\n'}, 1, "feature"),
+    ("jump", "fast regex decode", "2024-01-25", {
+        f"{CONSTRAINED}/jump_forward.py": "def jump_forward():\n    return jump_forward\n# é\n",
+        f"{MANAGERS}/scheduler.py": "jump_forward()\n" * 3}, 2, "feature"),
+    ("bump", "bump", "2024-02-11", {"python/pyproject.toml": '[project]\nversion = "0.1.12"\n'}, 2, "dep"),
+    ("later bump", "bump", "2024-03-11", {"python/pyproject.toml": '[project]\nversion = "0.1.120"\n'}, 3, "dep"),
+    ("removal", "Misc clean up", "2025-03-03", {
+        f"{CONSTRAINED}/fsm.py": None, f"{MANAGERS}/scheduler.py": "pass\n"}, 5, "removal"),
+)
+STORY = tuple(files for _, _, _, files, _, _ in _STORY)
+"""What each commit of `build` writes and deletes."""
+
+
 def build(path: Path) -> Synthetic:
     """Five commits: a copied FSM, jumping in two layers, two version bumps, and its removal."""
     made = Synthetic(path, git.Repo.init(path, initial_branch="main"))
-    made.commit("initial", "release initial code", "2024-01-08", {
-        f"{CONSTRAINED}/fsm.py": "one\ntwo\nthree\n", f"{CONSTRAINED}/fsm_cache.py": "cache\n",
-        "python/pyproject.toml": '[project]\nversion = "0.1.5"\n'})
-    made.commit("jump", "fast regex decode", "2024-01-25", {
-        f"{CONSTRAINED}/jump_forward.py": "def jump_forward():\n    return jump_forward\n# é\n",
-        f"{MANAGERS}/scheduler.py": "jump_forward()\n" * 3}, stage=2)
-    made.commit("bump", "bump", "2024-02-11", {"python/pyproject.toml": '[project]\nversion = "0.1.12"\n'}, stage=2,
-                kind="dep")
-    made.commit("later bump", "bump", "2024-03-11", {"python/pyproject.toml": '[project]\nversion = "0.1.120"\n'},
-                stage=3, kind="dep")
-    made.commit("removal", "Misc clean up", "2025-03-03", {
-        f"{CONSTRAINED}/fsm.py": None, f"{MANAGERS}/scheduler.py": "pass\n"}, stage=5, kind="removal")
+    for name, title, date, files, stage, kind in _STORY:
+        made.commit(name, title, date, files, stage=stage, kind=kind)
     return made

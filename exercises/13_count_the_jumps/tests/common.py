@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +17,7 @@ from history.clone import Clone, open_clone
 from history.errors import HistoryError, NoCloneError
 from jumpforward.exercises.case import Row, Wrong, expect, expect_equal, plain
 from tests.history.synthetic import MANAGERS as MANAGERS
-from tests.history.synthetic import Synthetic, build
+from tests.history.synthetic import STORY
 
 Survey = Callable[[Clone, str, str, Sequence[str]], Any]
 Files = Mapping[str, str | None]
@@ -45,32 +42,34 @@ def in_constrained(text: str | None, name: str = "backend.py") -> Files:
 
 @contextmanager
 def repository(*commits: Files) -> Iterator[Clone]:
-    """A repository with these commits; without any, the one that tests/history has."""
-    with contextlib.ExitStack() as ends:
-        path = _made(ends, commits) if commits else _of_the_tests()
-        yield ends.enter_context(Clone(path))
+    """A repository with these commits; without any, those that tests/history has.
+
+    Bare, and imported in one go: a check makes seventeen of them, and `git add` and `git commit` would start a process
+    for each step. The settings of whoever runs this do not count.
+    """
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TEMPLATE_DIR": ""}
+    with tempfile.TemporaryDirectory(prefix="exercise-") as folder, patch.dict(os.environ, alone):
+        path = Path(folder) / "sglang.git"
+        with git.Repo.init(path, bare=True, initial_branch="main") as repo:
+            stream = path / "commits"
+            stream.write_bytes(b"".join(imported(day, files) for day, files in enumerate(commits or STORY, 1)))
+            with stream.open("rb") as file:  # one pack: a folder for each object costs more than all the rest
+                repo.git(c="fastimport.unpackLimit=1").fast_import("--quiet", istream=file)
+        with Clone(path) as clone:
+            yield clone
 
 
-def _made(ends: contextlib.ExitStack, commits: Sequence[Files]) -> Path:
-    """It goes when `ends` does. The settings of whoever runs this do not count."""
-    path = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="exercise-"))) / "sglang"
-    with patch.dict(os.environ, {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}):
-        if not commits:
-            build(path).repo.close()
-            return path
-        made = Synthetic(path, git.Repo.init(path, initial_branch="main"))
-        for day, files in enumerate(commits, 1):
-            made.commit(f"commit {day}", f"commit {day}", f"2025-03-{day:02}", dict(files))
-        made.repo.close()
-    return path
-
-
-@functools.cache
-def _of_the_tests() -> Path:
-    """Made once: five commits take a third of a second."""
-    ends = contextlib.ExitStack()
-    atexit.register(ends.close)
-    return _made(ends, ())
+def imported(day: int, files: Files) -> bytes:
+    """One commit as `git fast-import` reads it; a file that is None goes."""
+    title = f"commit {day}\n".encode()
+    lines = [b"commit refs/heads/main\ncommitter A Person <person@example.org> %d +0000\n" % (86400 * day),
+             b"data %d\n%s" % (len(title), title)]
+    for path, text in files.items():
+        if text is None:
+            lines.append(b"D %s\n" % path.encode())
+        else:
+            lines.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(text.encode()), text.encode()))
+    return b"".join(lines)
 
 
 def asked(part: Survey, clone: Clone, ref: str, word: str) -> dict[str, Any]:
@@ -92,20 +91,23 @@ def asked(part: Survey, clone: Clone, ref: str, word: str) -> dict[str, Any]:
 def the_lines_are(part: Survey, commits: Sequence[Files], ref: str, word: str, wanted: Lines) -> None:
     """Per folder, before and after."""
     with repository(*commits) as clone:
-        after = clone.resolve(ref)
-        files = {path: clone.text(after, path) for folder in wanted for path in clone.line_counts(after, folder)}
-        told = {folder: "; after it " + (", ".join(f"{path.removeprefix(folder)[1:]} is {text!r}"
-                                                   for path, text in files.items() if path.startswith(folder))
-                                         or "no file is there") for folder in wanted}
-        _same_lines(asked(part, clone, ref, word)["lines"], wanted, f"at {ref!r}, {word!r}", told)
+        _same_lines(asked(part, clone, ref, word)["lines"], wanted, f"at {ref!r}, {word!r}",
+                    lambda folder: _told(clone, ref, folder))
 
 
-def _same_lines(got: Any, wanted: Lines, where: str, told: Mapping[str, str] | None = None) -> None:
+def _told(clone: Clone, ref: str, folder: str) -> str:
+    """What a folder holds at a commit."""
+    files = {path.removeprefix(folder)[1:]: clone.text(ref, path) for path in clone.line_counts(ref, folder)}
+    return "; after it " + (", ".join(f"{path} is {text!r}" for path, text in files.items()) or "no file is there")
+
+
+def _same_lines(got: Any, wanted: Lines, where: str, told: Callable[[str], str] = lambda folder: "") -> None:
     expect(isinstance(got, dict) and list(got) == list(wanted),
            f"{where}: lines must have the folders {list(wanted)}, in that order; yours has {list(got)}")
     for folder, counts in wanted.items():
-        expect(got[folder] == counts, f"{where}: lines in {folder}, (before, after): yours gives {got[folder]!r}, "
-                                      f"expected {counts}{(told or {}).get(folder, '')}")
+        if got[folder] != counts:
+            raise Wrong(f"{where}: lines in {folder}, (before, after): yours gives {got[folder]!r}, expected "
+                        f"{counts}{told(folder)}")
 
 
 def nobody_calls(part: Survey, commits: Sequence[Files], word: str, wanted: Mapping[str, str],
