@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,9 +11,10 @@ from exercises.bench import bench, in_place
 from jumpforward.exercises.case import Row, Wrong, expect, plain
 from shared_runtime.errors import GrammarSyntaxError, GrammarTimeoutError
 from stages.stage1_copied_fsm import decoder
-from tests.museum.bench import PATIENCE_S, in_time
 from tests.museum.jumps import ask
 from tests.museum.rows import row_01_frozen_server as row_1
+
+from .fakes import in_time, settled, until
 
 CacheClass = Callable[[Callable[[str], Any], float], Any]
 
@@ -57,18 +57,10 @@ def at_once(count: int, call: Callable[[], Any]) -> list[Any]:
     return came
 
 
-def until(holds: Callable[[], bool], message: str) -> None:
-    """Wait for something that must come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise Wrong(message)
-        time.sleep(0.005)
-
-
 def begun(build: Build, came: list[Any]) -> None:
     """Wait until something is being built, or there is no more reason to."""
-    until(lambda: bool(came) or build.begun.acquire(blocking=False), "get was called, and nothing is being built")
+    until(lambda: bool(came) or build.begun.acquire(blocking=False),
+          lambda: "get was called, and nothing is being built")
     for one in came:
         if isinstance(one, NotImplementedError):
             raise one
@@ -80,9 +72,10 @@ def a_pattern_is_built_once(part: CacheClass, threads: int) -> None:
     cache = part(build, 15.0)
     came = at_once(threads, lambda: cache.get("a"))
     begun(build, came)
-    time.sleep(0.1)
+    settled()
     build.gates["a"].set()
-    until(lambda: len(came) == threads, f"{threads} threads ask for one pattern, {len(came)} got an answer")
+    until(lambda: len(came) == threads,
+          lambda: f"{threads} threads ask for one pattern, which is built, and {threads - len(came)} never returned")
     expect(plain(came) == ["A"] * threads, f"{threads} threads ask for one pattern: they got {came}")
     in_time(lambda: cache.get("a"), "asking again never returned")
     expect(build.calls["a"] == 1, f"{threads} threads ask for one pattern, and it is built {build.calls['a']} times")
@@ -95,10 +88,10 @@ def a_failed_build_wakes_everybody(part: CacheClass, threads: int) -> None:
     cache = part(build, 15.0)
     came = at_once(threads, lambda: cache.get("("))
     begun(build, came)
-    time.sleep(0.05)
+    settled()
     gates["("].set()
-    until(lambda: len(came) == threads, f"the build failed, and {threads - len(came)} of {threads} who waited for it "
-                                        "never returned")
+    until(lambda: len(came) == threads,
+          lambda: f"the build failed, and {threads - len(came)} of {threads} who waited for it never returned")
     for one in came:
         expect(isinstance(one, GrammarSyntaxError), f"the build raised GrammarSyntaxError, and a caller got {one!r}")
     try:
@@ -127,7 +120,7 @@ def waiting_has_an_end(part: CacheClass) -> None:
     try:
         for turn in ("first", "second"):
             try:
-                in_time(lambda: cache.get("a"), f"timeout is 0.1 s, and the {turn} caller still waits after 4 s")
+                in_time(lambda: cache.get("a"), f"timeout is 0.1 s, and the {turn} caller waits on and on")
             except GrammarTimeoutError:
                 continue
             raise Wrong(f"timeout is 0.1 s, the build is not over, and the {turn} caller got an answer")
