@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,11 @@ from tests.conformance.harness import Ask, Walkers
 from tests.museum.bench import Bench
 from tests.oracles.nfa_oracle import MaskOracle
 
+from .fakes import interrupted
+
 BackendClass = Callable[[Any], BaseGrammarBackend]
 NAME = "pocketre"
+_MOST_LINES = 40
 
 
 @contextmanager
@@ -205,6 +209,39 @@ def a_bad_pattern_is_refused(part: BackendClass, pattern: str, offset: int | Non
                         "GrammarSyntaxError") from error
         else:
             raise Wrong(f"regex {pattern!r} is no regular expression, and is served")
+
+
+def two_compile_at_once(part: BackendClass, first: Constraint, second: Constraint) -> None:
+    """While one thread is at a line of `init_value`, another calls it, too: at each line, one after the other."""
+    with bench() as made:
+        context = replace(made.context(), vocabulary=wider(made.tokenizer.vocabulary))
+        wanted = {one: _begins_with(_compiled(part(context), one)) for one in (first, second)}
+        line, lines = 1, 1
+        while line <= min(lines, _MOST_LINES):
+            backend, others = part(context), list[Any]()
+            file = inspect.getfile(type(backend))
+            with interrupted(file, line, lambda: others.append(_compiled(backend, second))) as seen:  # noqa: B023
+                ours = _compiled(backend, first)
+            for one, got in ((first, ours), *((second, other) for other in others)):
+                begins, right = _begins_with(got), wanted[one]
+                differs = (sides(begins, right, named(context.vocabulary))
+                           if isinstance(begins, set) and isinstance(right, set) else f"yours is {begins}")
+                expect(begins == right, f"one thread compiles {first.text}, another {second.text} at the same time: in "
+                                        f"the mask of {one.text}, {differs}")
+            line, lines = line + 1, len(seen)
+
+
+def _compiled(backend: BaseGrammarBackend, constraint: Constraint) -> BaseGrammarObject | str:
+    """A grammar, or the error that is one of the contract."""
+    try:
+        return backend.init_value(constraint).grammar
+    except GrammarSyntaxError as error:
+        return f"GrammarSyntaxError at {error.offset}"
+
+
+def _begins_with(compiled: BaseGrammarObject | str) -> set[int] | str:
+    """What may come first, for the next request that gets it."""
+    return compiled if isinstance(compiled, str) else allowed(compiled.copy())
 
 
 def stage_4_answers(part: BackendClass, constraints: Sequence[Constraint]) -> None:

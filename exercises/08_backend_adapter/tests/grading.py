@@ -14,6 +14,7 @@ from .common import (
     the_end_ends_it,
     the_suite_is_content,
     the_way_back,
+    two_compile_at_once,
     what_is_forced,
 )
 
@@ -35,6 +36,10 @@ CASES = [
         "forced: an optional tail is not": ("[ab]c?", b"a", b"", ""),
         "forced: up to half a character": ("x(é|ê)", b"", b"", "x")}),
     *each(a_bad_pattern_is_refused, {"a bad class": ("x[z-a]", 2), "a bad count": ("a{3,2}", 2)}),
+    *each(two_compile_at_once, {
+        "two threads at once, of two kinds": (Constraint.choice(["red", "green"]), Constraint.regex("[0-9]")),
+        "two threads at once, one with a bad pattern": (Constraint.regex("[a-c]"), Constraint.regex("ab(c")),
+        "two threads at once, a bad pattern first": (Constraint.regex("x)"), Constraint.regex("[a-c]"))}),
     *each(stage_4_answers, {
         "stage 4: choices": ([Constraint.choice(["name: true", "name: tru", "age"]), Constraint.choice(["é"])],),
         "stage 4: several jumps": ([Constraint.regex(r'\{"name": "[a-z]{1,3}", "age": [0-9]{2}\}')] * 2,),

@@ -14,6 +14,7 @@ from .common import (
     stage_4_answers,
     the_end_ends_it,
     the_way_back,
+    two_compile_at_once,
     what_is_forced,
 )
 
@@ -24,6 +25,7 @@ CASES = [
     Case("copies", copies_begin_at_the_beginning),
     *each(what_is_forced, {"forced: text": ("x: true, (a|b)", b"x", b"", ": true, ")}),
     *each(a_bad_pattern_is_refused, {"a bad pattern": ("ab(c", 2)}),
+    *each(two_compile_at_once, {"two threads at once": (Constraint.regex("[0-9]+"), Constraint.regex("ab|cd"))}),
     *each(stage_4_answers, {"stage 4 with your backend": ([Constraint.regex("[0-9]{3}: true, name")],)}),
 ]
 
