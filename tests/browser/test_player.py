@@ -169,6 +169,24 @@ def test_a_phone_does_not_scroll_sideways(player: Page) -> None:
             assert player.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_the_panes_leave_no_hole(player: Page) -> None:
+    """Those of a row are equally high, and each row reaches from edge to edge, also the last one."""
+    player.locator(".jf-tabs button").nth(1).click()
+    for width in (1200, 900, 700):
+        player.set_viewport_size({"width": width, "height": 900})
+        around = player.locator(".jf-panes").bounding_box()
+        assert around is not None
+        rows: dict[float, list[Any]] = {}
+        for pane in player.locator(".jf-panes > .jf-pane").all():
+            box = pane.bounding_box()
+            assert box is not None
+            rows.setdefault(round(box["y"]), []).append(box)
+        assert len(rows) > 1
+        for row in rows.values():
+            assert len({round(box["height"]) for box in row}) == 1
+            assert row[-1]["x"] + row[-1]["width"] == pytest.approx(around["x"] + around["width"], abs=1)
+
+
 def test_a_hostile_recording_runs_nothing(page: Page, recordings: list[dict[str, Any]], serve: Callable[[Path], str],
                                           tmp_path: Path) -> None:
     """A recording may come from anywhere: its texts are texts, and of its drawing only what draws is kept."""
