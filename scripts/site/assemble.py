@@ -60,6 +60,8 @@ _HASH = re.compile(r"(?<!\[)`([0-9a-f]{10}|[0-9a-f]{40})`(?!\])")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)]*)?\)")
 _FENCE = re.compile(r"(^ *(`{3,}).*?^ *\2$)", re.MULTILINE | re.DOTALL)
 _GUIDE = re.compile(r"(?<!\[)`docs/(\w+)\.md`(?!\])")
+_CELL_DATE = re.compile(r"(?<=\| )(\d{4}-\d\d(?:-\d\d)?)(?= \|)")
+_CODE = re.compile(r"`[^`]*`")
 _ROW = re.compile(r"\(museum (\d+)((?:, \d+)*)\)")
 
 
@@ -126,11 +128,18 @@ def _piece(asked: str, page: Page) -> str:
 
 def _linked(text: str, page: Page, path: Path) -> str:
     up = "../" * (len(page.path.parts) - 1)
+    text = "\n".join(_table_row(line) if line.startswith("|") else line for line in text.split("\n"))
     text = _HASH.sub(lambda found: f"[`{found[1]}`]({commit_link(found[1])})", text)
     text = _GUIDE.sub(lambda found: f"[`docs/{found[1]}.md`]({up}guides/{found[1]}.md)", text)
     text = _ROW.sub(lambda found: "(museum " + ", ".join(
         f"[{number}]({up}museum.md#row-{number})" for number in (found[1] + found[2]).split(", ")) + ")", text)
     return _LINK.sub(lambda found: _mended(found, up, path), text)
+
+
+def _table_row(line: str) -> str:
+    """A date in one piece; and code without the backslash that its bars need elsewhere, which would be shown here."""
+    line = _CELL_DATE.sub(r'<span class="date">\1</span>', line)
+    return _CODE.sub(lambda found: found[0].replace("\\|", "|"), line)
 
 
 def _mended(found: re.Match[str], up: str, path: Path) -> str:

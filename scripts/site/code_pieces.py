@@ -87,7 +87,8 @@ def diff(page: Page, older: str, newer: str) -> str:
     same = ", ".join(f"<code>{escape(one.name)}</code>" for one in changes if one.unchanged)
     kept = f"{page.say('Unchanged, byte for byte:')} {same}." if same else page.say("No file stayed as it was.")
     total = page.say("{n} Python files differ, {added} lines came and {removed} went.")
-    heads = "".join(f'<th scope="col">{page.say(name)}</th>' for name in ("file", "what", "added", "taken away"))
+    heads = "".join(f'<th scope="col"{kind}>{page.say(name)}</th>' for name, kind in (
+        ("file", ""), ("what", ""), ("added", ' class="number"'), ("taken away", ' class="number"')))
     blocks = "\n\n".join(_folded(page, one, names) for one in changed)
     return (f"{total.format(n=len(changed), added=added, removed=removed)} {kept} "
             f"{page.say('This prints the same, with the READMEs:')} `jumpforward diff {older} {newer}`\n\n"

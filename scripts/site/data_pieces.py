@@ -21,7 +21,8 @@ def exercises(page: Page) -> str:
         rows.append(f"| {' | '.join(map(str, cells))} |\n")
     head = " | ".join(page.say(name) for name in (
         "number", "exercise", "minutes", "difficulty", "stages", "what your file takes the place of"))
-    return f'<div class="sortable" markdown="1">\n\n| {head} |\n|--:|---|--:|---|---|---|\n{"".join(rows)}\n</div>'
+    return (f'<div class="sortable exercises" markdown="1">\n\n| {head} |\n|--:|---|--:|---|---|---|\n'
+            f'{"".join(rows)}\n</div>')
 
 
 def deviations(page: Page) -> str:

@@ -27,7 +27,8 @@ def timeline_table(page: Page) -> str:
     """Every commit, to be filtered."""
     body = "".join(_row(one) for one in timeline())
     heads = "".join(f'<th scope="col">{page.say(name)}</th>' for name in (
-        "date", "commit", "PR", "title", "stage", "kind", "files", "added", "deleted"))
+        "date", "commit", "PR", "title", "stage", "kind")) + "".join(
+        f'<th scope="col" class="number">{page.say(name)}</th>' for name in ("files", "added", "deleted"))
     return (filter_form(page, "timeline", {"stage": [str(spec.id) for spec in stages.all_stages()], "kind": KINDS})
             + f'<div class="scroll" tabindex="0" role="region" aria-label="{page.say("Timeline")}">'
             f'<table class="data sortable" id="timeline"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'

@@ -112,7 +112,7 @@ def growth(page: Page) -> str:
             last = one.growth[-1]
             lines = dict.fromkeys((row.curve, row.of) for row in one.growth)
             drawn = bars(page, page.say("by which power of its size a cost grows (above 1: faster than the size)"), [
-                Bar(f"{curve}, {of}", grows, f"{grows:.2f}", "engine") for curve, of in lines if (grows := power(
+                Bar(f"{curve}, {of}", grows, f"{grows:z.2f}", "engine") for curve, of in lines if (grows := power(
                     [row for row in one.growth if (row.curve, row.of) == (curve, of)])) is not None], mark=1.0)
             parts += [f"## {page.say('How costs grow')}", curves, _from(page, name), drawn,
                       _sortable(report.growth_table(one)),

@@ -17,12 +17,15 @@ from typing import Any
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 from scripts.site.page import ROOT, Page, SiteError
 
 FOLDER = ROOT / "notebooks"
 KEPT = ROOT / "build" / "notebooks"
 _PATIENCE_S = 300
+_BY_FILE = Config({"KernelManager": {"transport": "ipc"}})
+"""A kernel is spoken to through files of its own: a port found free may be taken before it is opened."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _READER: Any = nbformat  # its functions have no types
 
@@ -45,7 +48,7 @@ def run_all() -> None:
             continue
         print(f"docs: running notebooks/{source.name}", flush=True)
         notebook = jupytext.read(source)
-        client = NotebookClient(notebook, timeout=_PATIENCE_S, kernel_name="python3",
+        client = NotebookClient(notebook, timeout=_PATIENCE_S, kernel_name="python3", config=_BY_FILE,
                                 resources={"metadata": {"path": str(FOLDER)}})
         asyncio.run(client.async_execute(env=os.environ | {"OMP_NUM_THREADS": "1"}))
         for old in KEPT.glob(f"{source.stem}-*.ipynb"):

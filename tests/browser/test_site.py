@@ -81,6 +81,18 @@ def test_a_phone_does_not_scroll_sideways(template: Template) -> None:
     assert template.page.evaluate("document.documentElement.scrollWidth") <= PHONE
 
 
+def test_no_page_at_all_scrolls_sideways_on_a_phone(page: Page, address: str, site: Path) -> None:
+    """Without scripts, so that it is quick: what they add is looked at in each template."""
+    page.set_viewport_size({"width": PHONE, "height": 740})
+    page.route("**/*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    wide = {}
+    for path in sorted(site.rglob("*.html")):
+        page.goto(address + path.relative_to(site).as_posix(), wait_until="domcontentloaded")
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > PHONE:
+            wide[path.relative_to(site).as_posix()] = width
+    assert wide == {}
+
+
 def test_the_player_of_the_first_page_plays_by_keyboard(page: Page, address: str) -> None:
     opened(page, address, "")
     player = page.locator(".jf-player")
@@ -115,16 +127,21 @@ def test_an_anchor_is_not_hidden_below_the_head_of_the_page(page: Page, address:
         assert found["y"] >= head["y"] + head["height"]
 
 
-def test_the_timeline_can_be_filtered_and_sorted(page: Page, address: str) -> None:
+def test_the_timeline_is_filtered_and_sorted_by_keyboard(page: Page, address: str) -> None:
     opened(page, address, "history/")
     rows = page.locator("#timeline tbody tr:visible")
     everything = rows.count()
-    page.get_by_label("removal", exact=True).uncheck()
+    page.get_by_label("removal", exact=True).focus()
+    page.keyboard.press("Space")
     assert 0 < rows.count() < everything
-    page.get_by_label("contains").fill("outlines")
+    page.keyboard.press("Tab")
+    assert page.get_by_label("contains").evaluate("box => box === document.activeElement")
+    page.keyboard.type("outlines")
     assert all("outlines" in text.lower() for text in rows.all_inner_texts())
     assert page.locator("form.filter output").inner_text() == f"{rows.count()} of {everything}"
-    page.get_by_role("button", name="added").click()
+    page.get_by_role("button", name="added").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#timeline th[aria-sort='ascending']").inner_text().startswith("added")
     added = [int(text) for text in page.locator("#timeline tbody tr:visible td:nth-child(8)").all_inner_texts()]
     assert added == sorted(added)
 
@@ -134,17 +151,19 @@ def test_a_table_of_the_ledger_sorts_by_its_numbers_and_keeps_what_has_none_last
     table = page.locator(".sortable table").first
     column = table.locator("thead th").all_inner_texts().index("bound") + 1
     for times in (1, 2):
-        table.get_by_role("button", name="bound").click()
+        table.get_by_role("button", name="bound").focus()
+        page.keyboard.press("Space")
         found = table.locator(f"tbody td:nth-child({column})").all_inner_texts()
         numbers = [float(text) for text in found if text != "-"]
         assert numbers == sorted(numbers, reverse=times == 2)
         assert found[:len(numbers)] == [text for text in found if text != "-"]
 
 
-def test_the_museum_can_be_filtered_by_stage(page: Page, address: str) -> None:
+def test_the_museum_is_filtered_by_stage_and_keyboard(page: Page, address: str) -> None:
     opened(page, address, "museum/")
     for stage in "1245":
-        page.get_by_label(stage, exact=True).uncheck()
+        page.get_by_label(stage, exact=True).focus()
+        page.keyboard.press("Space")
     shown = page.locator("article.bug:visible")
     assert 0 < shown.count() < page.locator("article.bug").count()
     assert all("3" in (one.get_attribute("data-stage") or "").split() for one in shown.all())

@@ -78,6 +78,20 @@ def test_no_two_places_of_a_page_have_one_name(site: Path) -> None:
         assert len(names) == len(set(names)), path.relative_to(site)
 
 
+def test_a_pattern_with_a_bar_in_a_table_is_shown_as_it_is_typed(site: Path) -> None:
+    text = (site / "guides/regex/index.html").read_text(encoding="utf-8")
+    assert "<td><code>a|bc|</code></td>" in text
+    assert "<td><code>(a|b)\\1</code></td>" in text
+
+
+def test_an_address_that_is_not_there_leads_home(site: Path) -> None:
+    """The page for it lies at every depth, so that its links begin at the root."""
+    page = Page(site / "404.html")
+    assert "/" in {urlsplit(link).path for link in page.links} & {"/", "/."}
+    for link in page.loads:
+        assert (site / urlsplit(link).path.lstrip("/")).is_file(), link
+
+
 def test_without_an_address_of_its_own_the_site_names_none(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     assert "og:title" in text

@@ -63,6 +63,15 @@ def test_a_commit_becomes_a_link_and_one_in_a_fence_does_not() -> None:
     assert text.count("](https://github.com/sgl-project/sglang/commit/935cda944b") == 1
 
 
+def test_a_bar_in_the_code_of_a_table_is_shown_without_the_backslash_that_other_readers_need() -> None:
+    assert filled("| `(a\\|b)\\1` | x \\| y | `c` |") == "| `(a|b)\\1` | x \\| y | `c` |"
+    assert filled("`a\\|b`") == "`a\\|b`", "outside a table it is a part of the pattern"
+
+
+def test_a_date_in_a_table_stays_in_one_piece() -> None:
+    assert filled("| a | 2024-01-08 | b |") == '| a | <span class="date">2024-01-08</span> | b |'
+
+
 def test_a_museum_number_becomes_a_link() -> None:
     assert filled("(museum 12, 13)") == "(museum [12](../museum.md#row-12), [13](../museum.md#row-13))"
 
