@@ -5,6 +5,7 @@ The sandbox imports this before it forks, so that a check does not wait for it.
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from jumpforward.exercises.case import Case
+from jumpforward.exercises.case import Case, shown
 from shared_runtime.tokenizer import Tokenizer
 from tests.museum.bench import Bench
 from tests.museum.tiny import tiny_bytes_folder
@@ -46,9 +47,17 @@ def in_place(owner: object, name: str, part: object) -> Iterator[None]:
 
 
 def each(check: Callable[..., None], inputs: dict[str, tuple[Any, ...]]) -> list[Case]:
-    """One case for each named input of a check: `check(part, *input)`."""
+    """One case for each named input of a check: `check(part, *input)`. What the part raises is told with the input."""
     return [Case(name, partial(_call, check, words)) for name, words in inputs.items()]
 
 
 def _call(check: Callable[..., None], words: tuple[Any, ...], part: Any) -> None:
-    check(part, *words)
+    try:
+        check(part, *words)
+    except (AssertionError, NotImplementedError):
+        raise  # a check's own words name the input
+    except Exception as error:
+        names = [*inspect.signature(check).parameters][1:len(words) + 1]
+        told = [f"{name} {shown(word)}" for name, word in zip(names, words, strict=True)]
+        error.add_note(f"the input: {', '.join(told)}")
+        raise

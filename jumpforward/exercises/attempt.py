@@ -8,6 +8,8 @@ from bdb import BdbQuit
 from collections.abc import Callable
 from pathlib import Path
 
+_MOST_SAID = 300  # characters of an error's own words
+
 
 def attempt(call: Callable[[], object], answer: Path, memory_mb: int) -> str | None:
     """What was wrong with a call; None for nothing. Whatever it raises ends here, but for KeyboardInterrupt.
@@ -42,7 +44,9 @@ def _in_words(error: BaseException, place: str, memory_mb: int) -> str:
             return f"your code printed or wrote more than a check may keep{place}: a loop that prints without end?"
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return f"it asked for more than {memory_mb} MB of memory{place}"
-    return f"it raised {type(error).__name__}: {error}{place}"
+    said = str(error)
+    cut = said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]} ..."
+    return "; ".join([f"it raised {type(error).__name__}: {cut}{place}", *getattr(error, "__notes__", ())])
 
 
 def place_in(answer: Path, error: BaseException) -> str:
