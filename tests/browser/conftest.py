@@ -17,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+PATIENCE_MS = 150_000
+"""A page that is slow to load on a loaded machine is not wrong."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -69,6 +71,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 def silent_page(browser: Browser) -> Iterator[Page]:
     """A page that must not say an error, nor ask another host for anything, for as long as it is open."""
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
     opened.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: wrong.append(str(error)))
