@@ -12,15 +12,13 @@ _MOST_SAID = 300  # characters of an error's own words
 
 
 def attempt(call: Callable[[], object], answer: Path, memory_mb: int) -> str | None:
-    """What was wrong with a call; None for nothing. Whatever it raises ends here, but for KeyboardInterrupt.
+    """What was wrong with a call; None for nothing. Whatever it raises ends here.
 
     Args:
         answer: the learner's file or folder; the message names the line in it. memory_mb: the limit that there is.
     """
     try:
         call()
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
         return _in_words(error, place_in(answer, error), memory_mb)
     return None
@@ -33,7 +31,8 @@ def _in_words(error: BaseException, place: str, memory_mb: int) -> str:
         case NotImplementedError():
             return f"not written yet{place}: {error}"
         case SyntaxError():
-            return f"this is no Python: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
+            where = f" ({Path(error.filename).name}, line {error.lineno})" if error.filename and error.lineno else ""
+            return f"this is no Python: {error.msg}{where}"
         case SystemExit():
             return f"your code ended the program with sys.exit({error.code!r}){place}; return or raise instead"
         case BdbQuit():

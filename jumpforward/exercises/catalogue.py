@@ -45,7 +45,7 @@ class Exercise:
         part: the name that an answer defines. replaces: the part of the product that it stands in for.
         packages: modules that must be importable. time_limit_s, memory_mb: of one check.
         wrong: answers that must fail.
-        processes: its tests start some, so that answers may, too.
+        programs: those that its tests start, so that answers may, too.
         starter_says: regex of what the check says of the starter: the symptom, where the task is to find a bug.
     """
 
@@ -64,7 +64,7 @@ class Exercise:
     memory_mb: int
     wrong: tuple[WrongAnswer, ...]
     starter_says: str = "^not written yet"
-    processes: bool = False
+    programs: tuple[str, ...] = ()
 
     @property
     def starter(self) -> Path:
@@ -172,7 +172,7 @@ def _described(folder: Path, name: re.Match[str], data: Mapping[str, Any]) -> Ex
         data["part"], data["replaces"], tuple(data["prerequisites"]), tuple(data.get("packages", ())),
         data.get("time_limit_s", 30), data.get("memory_mb", 1024),
         tuple(_wrong(folder, entry) for entry in data["wrong"]),
-        data.get("starter_says", "^not written yet"), data.get("processes", False))
+        data.get("starter_says", "^not written yet"), tuple(data.get("programs", ())))
 
 
 def _wrong(folder: Path, entry: Mapping[str, Any]) -> WrongAnswer:

@@ -167,7 +167,7 @@ class Grader:
         trusted = answer.is_file() and answer.resolve().is_relative_to(exercise.folder.resolve())
         job = Job(str(exercise.folder), exercise.part, str(answer.resolve()), exercise.slug, sets,
                   exercise.time_limit_s, exercise.memory_mb, str(output), str(trace), self._temporary(),
-                  exercise.packages, trusted, exercise.processes, first_failure)
+                  exercise.packages, trusted, exercise.programs, first_failure)
         assert process.stdin is not None
         process.stdin.write(job.line())
         process.stdin.flush()
@@ -250,6 +250,8 @@ def _stopped(events: list[dict[str, Any]], exercise: Exercise, place: str) -> st
         return str(kinds["unloadable"]["message"])
     if "broken" in kinds:
         return f"the exercise itself is broken {where}: {kinds['broken']['message'].strip().splitlines()[-1]}"
+    if "fenced" in kinds and "finished" not in kinds:  # it hid that, and went on
+        return str(kinds["fenced"]["message"])
     if end["timed_out"]:
         return (f"{where} it did not end within {exercise.time_limit_s} s{place}: an endless loop, or two that wait "
                 "for each other")

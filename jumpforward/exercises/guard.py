@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -44,13 +44,14 @@ class Guard:
     Args:
         folder: of the exercises. scratch: the one folder that may be written into.
         trusted: the answer is the author's own, which may use the solutions.
-        processes: the exercise's tests start processes, and end them.
+        programs: those that the exercise's tests start, and end. tell: called with the first thing that is refused.
     """
 
-    def __init__(self, folder: Path, scratch: Path, *, trusted: bool, processes: bool) -> None:
+    def __init__(self, folder: Path, scratch: Path, *, trusted: bool, programs: Sequence[str],
+                 tell: Callable[[str], None]) -> None:
         self._folder = os.path.realpath(folder)
         self._scratch = os.path.realpath(scratch)
-        self._trusted, self._processes = trusted, processes
+        self._trusted, self._programs, self._tell = trusted, programs, tell
         self._before: dict[str, tuple[Any, dict[str, object]]] = {}
         self._said: list[str] = []
 
@@ -82,9 +83,9 @@ class Guard:
             for path, place in _PATHS[event]:
                 self._written(_where(words[path], words[place] if place < len(words) else -1))
         elif event in _PROCESSES:
-            if not self._processes:
+            if not (event == "subprocess.Popen" and Path(os.fsdecode(words[0])).name in self._programs):
                 self._refuse(f"your code starts another process ({event}); an answer runs in the one that it is given")
-        elif event in _OTHERS and not (event == "os.kill" and (self._processes or words[0] == os.getpid())):
+        elif event in _OTHERS and not (event == "os.kill" and (self._programs or words[0] == os.getpid())):
             self._refuse(f"your code {_OTHERS[event]} ({event}), which no answer needs")
 
     def _opened(self, path: object, mode: object, flags: object) -> None:
@@ -104,7 +105,9 @@ class Guard:
                          "(the module tempfile)")
 
     def _refuse(self, message: str) -> None:
-        self._said.append(message)
+        if not self._said:
+            self._said.append(message)
+            self._tell(message)  # at once: an answer that hides it may never come to its end
         raise Refused(message)
 
 

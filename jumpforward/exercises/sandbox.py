@@ -43,7 +43,7 @@ class Job:
             learner's folder. slug: of the exercise. sets: "visible", "grading" or both; none of them draws the picture.
         time_limit_s, memory_mb: for all of it. output, trace: files that get what is printed, and where it was.
         scratch: the folder that may be written into. packages: modules that are imported before the fork.
-        trusted: the answer is the author's, which may use the solution. processes: the tests start some.
+        trusted: the answer is the author's, which may use the solution. programs: those that it may start.
         first_failure: the cases behind the first that fails do not matter.
     """
 
@@ -59,7 +59,7 @@ class Job:
     scratch: str
     packages: Sequence[str] = ()
     trusted: bool = False
-    processes: bool = False
+    programs: Sequence[str] = ()
     first_failure: bool = False
 
     def line(self) -> str:
@@ -154,7 +154,8 @@ def _do(job: Job, emit: Emit) -> None:
     emit({"event": "start", "case": "loading your file"})
     picture = None if tests else _module(job, "visible").picture
     sys.dont_write_bytecode = True
-    guard = Guard(Path(job.folder).parent, Path(job.scratch), trusted=job.trusted, processes=job.processes)
+    guard = Guard(Path(job.folder).parent, Path(job.scratch), trusted=job.trusted, programs=job.programs,
+                  tell=lambda message: emit({"event": "fenced", "message": message}))
     answer = Path(job.answer)
     guard.begin()
     part: list[Any] = []

@@ -92,10 +92,11 @@ def test_a_line_that_the_grader_did_not_write_does_not_count(tmp_path: Path, gra
 
 
 def test_cases_that_a_copy_of_the_process_runs_do_not_count(tmp_path: Path, grader: Grader) -> None:
-    """Where an exercise needs processes: both copies return from the case."""
-    forks = f"{RIGHT}{AT_ONCE}right = token_index\n\ndef token_index(table, token_bytes):\n    os.fork()\n    " \
+    """A fork that no audit event tells of: both copies return from the case."""
+    forks = f"{RIGHT}{AT_ONCE}import ctypes\nright = token_index\n\ndef token_index(table, token_bytes):\n" \
+            "    ctypes.CDLL(None).fork()\n    " \
             "return right(table, token_bytes)\n"
-    result = check(grader, tmp_path, forks, replace(EXERCISE, processes=True))
+    result = check(grader, tmp_path, forks)
     assert 1 < len({case.name for case in result.cases}) == len(result.cases)
 
 
@@ -132,3 +133,11 @@ def test_what_an_answer_may_do_passes(tmp_path: Path, grader: Grader) -> None:
     result = check(grader, tmp_path, f"{RIGHT}{AT_ONCE}{more}")
     assert result.passed, result.first_failure
     assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_of_programs_only_those_that_the_exercise_names_may_be_started(tmp_path: Path, grader: Grader) -> None:
+    exercise = replace(EXERCISE, programs=("true",))
+    assert check(grader, tmp_path, f"{RIGHT}{AT_ONCE}subprocess.run(['true'])\n", exercise).passed
+    for does in ("subprocess.run(['false'])", "subprocess.run('true', shell=True)", "os.fork()", "os.system('true')"):
+        stopped = check(grader, tmp_path, f"{RIGHT}{HIDDEN}{does}\n", exercise).stopped
+        assert "starts another process" in (stopped or ""), does

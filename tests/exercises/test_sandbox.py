@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,11 @@ def check(grader: Grader, tmp_path: Path, source: str, exercise: Exercise = EXER
     (f"{HEAD}    raise ValueError('long' * 1000)\n",
      r"raised ValueError: (long){75} \.\.\. \(token_index.py, line 2\)"),
     (f"{HEAD}    return {{\n", r"this is no Python: .* \(token_index.py, line 2\)"),
-    (f"{HEAD}    raise KeyboardInterrupt\n", r"KeyboardInterrupt"),
+    (f"{HEAD}    raise KeyboardInterrupt\n", r"^it raised KeyboardInterrupt: +\(token_index.py, line 2\)"),
+    ("raise KeyboardInterrupt\n", r"^it raised KeyboardInterrupt: +\(token_index.py, line 1\)"),
+    ("x = 1\0\n", r"^this is no Python: source code string cannot contain null bytes$"),
+    (f"import os\n{HEAD}    while True:\n        try:\n            os.fork()\n        except BaseException:\n"
+     "            pass\n", r"^your code starts another process \(os.fork\)"),
     ("import no_such_module\n", r"raised ModuleNotFoundError: .*no_such_module.* \(token_index.py, line 1\)"),
     ("x = 1\n", r"does not define token_index"),
     (f"{HEAD}    return None\n", r"must return a dict"),
@@ -75,7 +80,7 @@ def test_what_the_code_started_ends_with_it(tmp_path: Path, grader: Grader) -> N
     mark = tmp_path / "alive"
     check(grader, tmp_path, "import subprocess, sys\n" + HEAD + "    subprocess.Popen([sys.executable, '-c', "
           f"'import time, pathlib; time.sleep(1); pathlib.Path({str(mark)!r}).touch()'])\n    return {{}}\n",
-          replace(EXERCISE, processes=True))
+          replace(EXERCISE, programs=(Path(sys.executable).name,)))
     time.sleep(1.5)
     assert not mark.exists()
 
