@@ -136,7 +136,7 @@ def watch_changes(workspace: Workspace, exercises: Sequence[Exercise], which: st
             print(f"\nRead {page}, and write in {file}.\n{RED}")
         seen: object = None
         while True:
-            now = {path: path.stat().st_mtime_ns for path in workspace.folder.glob("**/*.py")}
+            now = workspace.saved()
             if now != seen:
                 seen = now
                 result = grader.check(exercise, workspace.folder)

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +86,14 @@ class Workspace:
         except OSError as error:
             raise self._unwritable(error) from None
         return kept
+
+    def saved(self) -> dict[Path, int]:
+        """When each file was written last. An editor may take one away meanwhile, or leave a link to nowhere."""
+        found = {}
+        for path in self.folder.glob("**/*.py"):
+            with suppress(OSError):
+                found[path] = path.stat().st_mtime_ns
+        return found
 
     def _unwritable(self, error: OSError) -> ConfigError:
         return ConfigError(f"cannot write your answers: {error.strerror}", where=str(self.folder),
