@@ -185,7 +185,7 @@ def show(which: Which = None, answers: Answers = DEFAULT, as_json: AsJson = Fals
 
     table = Table(box=box.SIMPLE_HEAD if speaks_unicode(sys.stdout) else box.ASCII, pad_edge=False)
     for name in ("", "looked at", "yours", "expected"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")  # what is cut off may be what differs
     for row in rows:
         equal = row.yours == row.expected
         cells = (Text(visible(text)) for text in (row.what, row.yours, row.expected))

@@ -20,6 +20,22 @@ from jumpforward.result_json import schema_text
 
 Capture = pytest.CaptureFixture[str]
 FIRST = all_exercises()[0]
+SEEN = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
+FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
+GRADESCOPE = {
+    "type": "object", "additionalProperties": False, "required": ["tests"],
+    "properties": {
+        "score": {"type": "number"}, "execution_time": {"type": "number"}, "output": {"type": "string"},
+        "output_format": FORMAT, "test_output_format": FORMAT, "test_name_format": FORMAT, "visibility": SEEN,
+        "stdout_visibility": SEEN, "extra_data": {"type": "object"}, "leaderboard": {"type": "array"},
+        "tests": {"type": "array", "minItems": 1, "items": {
+            "type": "object", "additionalProperties": False,
+            "properties": {
+                "score": {"type": "number"}, "max_score": {"type": "number"}, "status": {"enum": ["passed", "failed"]},
+                "name": {"type": "string"}, "name_format": FORMAT, "number": {"type": "string"},
+                "output": {"type": "string"}, "output_format": FORMAT, "tags": {"type": "array"}, "visibility": SEEN,
+                "extra_data": {"type": "object"}}}}}}
+"""What gradescope-autograders.readthedocs.io says of results.json."""
 
 
 def run(capsys: Capture, *words: object) -> tuple[int, str, str]:
@@ -110,6 +126,7 @@ def test_gradescope_gets_every_case_and_a_share(folder: Path, tmp_path: Path, ca
         assert data["score"] == score
         assert {test["visibility"] for test in data["tests"]} == {"visible", "after_due_date"}
         assert all(test["status"] == ("passed" if test["score"] else "failed") for test in data["tests"])
+        jsonschema.validate(data, GRADESCOPE)
     assert not (folder / "progress.json").exists()
 
 
@@ -151,6 +168,18 @@ def test_show_sets_yours_beside_what_is_expected(folder: Path, capsys: Capture) 
     code, out, _ = run(capsys, "show", 1, *at)
     assert code == 1
     assert "differs" in out
+
+
+@pytest.mark.usefixtures("started")
+def test_a_narrow_picture_cuts_nothing_off(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    folder.mkdir()
+    fourth = all_exercises()[3]
+    shutil.copy(fourth.solution, folder / f"{fourth.slug}.py")
+    code, out, _ = run(capsys, "show", fourth.number, "--answers", folder)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 60
+    assert "…" not in out
 
 
 def test_a_damaged_state_and_an_unknown_exercise_are_one_line(folder: Path, capsys: Capture) -> None:
