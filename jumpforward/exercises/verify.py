@@ -35,6 +35,8 @@ def verify(exercise: Exercise, grader: Grader) -> Iterator[str]:
         yield f"the solution fails: {solution.first_failure}"
     if len({name for name, _ in solution.planned}) == 2 and not _grading_is_larger(solution.planned):
         yield "the set for grading is not larger than the visible one"
+    for name, case in {one for one in solution.planned if solution.planned.count(one) > 1}:
+        yield f"two cases of the {name} set are called {case!r}"
     rows, message = grader.picture(exercise, exercise.solution)
     if message is not None or not rows:
         yield f"the solution has no picture: {message}"
@@ -72,6 +74,11 @@ def _shape(exercise: Exercise) -> Iterator[str]:
     for name, headings in HEADINGS.items():
         if tuple(re.findall(r"^## (.+)$", exercise.text(name), re.MULTILINE)) != headings:
             yield f"{name} must have the headings {', '.join(headings)}"
+    if not exercise.text("README.md").startswith(f"# {exercise.number}. {exercise.title}\n"):
+        yield f"README.md must begin with: # {exercise.number}. {exercise.title}"
+    for name in ("starter.py", "solution.py"):  # by this line a learner's file is known in a pull request
+        if not exercise.text(name).startswith(f'"""Exercise {exercise.number}: '):
+            yield f'{name} must begin with: """Exercise {exercise.number}: '
     paragraphs = exercise.text("README.md").split("\n\n")
     if len(paragraphs) < 2 or " ".join(paragraphs[1].split()) != exercise.summary:
         yield f"below its title, README.md must say: {exercise.summary}"

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jumpforward.exercises.catalogue import ROOT, Exercise, all_exercises, read_exercise
-from jumpforward.exercises.grader import Grader
+from jumpforward.exercises.grader import CheckResult, Grader
 from jumpforward.exercises.verify import verify
 from jumpforward.museum import get_row
 from shared_runtime.errors import ConfigError
@@ -100,6 +101,8 @@ def spoil(path: Path, old: str, new: str) -> None:
     (lambda folder: (folder / "starter.py").write_text("x = 1\n"), "starter.py does not define"),
     (lambda folder: spoil(folder / "starter.py", "TODO", "to do"), "starter.py must have one TODO"),
     (lambda folder: (folder / "wrong" / "first_byte.py").unlink(), "wrong/first_byte.py is missing"),
+    (lambda folder: spoil(folder / "README.md", "# 1. ", "# 2. "), "README.md must begin with: # 1. "),
+    (lambda folder: spoil(folder / "starter.py", "Exercise 1", "Exercise one"), "starter.py must begin with"),
     (lambda folder: spoil(folder / "README.md", "About 30 minutes", "Some minutes"), "README.md must say: About 30"),
 ])
 def test_verify_names_what_lacks_and_what_strays(
@@ -117,6 +120,19 @@ def test_verify_sees_a_starter_that_passes_and_a_mistake_that_does(tmp_path: Pat
     problems = "\n".join(verify(read_exercise(folder), grader))
     assert "the starter passes" in problems
     assert f"{EXERCISES[0].wrong[0].file.name} passes" in problems
+
+
+def test_verify_sees_two_cases_of_one_name(grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = grader.check
+
+    def twice(*words: Any, **more: Any) -> CheckResult:
+        result = check(*words, **more)
+        result.planned.append(result.planned[0])
+        return result
+
+    monkeypatch.setattr(grader, "check", twice)
+    name = check(EXERCISES[0], EXERCISES[0].solution).planned[0][1]
+    assert f"two cases of the visible set are called {name!r}" in list(verify(EXERCISES[0], grader))
 
 
 def test_verify_sees_a_mistake_that_fails_for_another_reason(grader: Grader) -> None:
