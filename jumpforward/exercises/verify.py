@@ -82,6 +82,9 @@ def _shape(exercise: Exercise) -> Iterator[str]:
     paragraphs = exercise.text("README.md").split("\n\n")
     if len(paragraphs) < 2 or " ".join(paragraphs[1].split()) != exercise.summary:
         yield f"below its title, README.md must say: {exercise.summary}"
+    upstream = exercise.text("explanation.md").partition("## What upstream did")[2].partition("\n## ")[0]
+    if re.search(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10}\b", upstream) is None:
+        yield "explanation.md must name a commit of upstream's, by the first ten digits of its hash"
     if not all(exercise.hints()):
         yield "a hint is empty"
     for name in ("starter.py", "solution.py"):

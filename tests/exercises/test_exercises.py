@@ -101,6 +101,7 @@ def spoil(path: Path, old: str, new: str) -> None:
     (lambda folder: (folder / "starter.py").write_text("x = 1\n"), "starter.py does not define"),
     (lambda folder: spoil(folder / "starter.py", "TODO", "to do"), "starter.py must have one TODO"),
     (lambda folder: (folder / "wrong" / "first_byte.py").unlink(), "wrong/first_byte.py is missing"),
+    (lambda folder: spoil(folder / "explanation.md", "22085081bb", "the first"), "must name a commit"),
     (lambda folder: spoil(folder / "README.md", "# 1. ", "# 2. "), "README.md must begin with: # 1. "),
     (lambda folder: spoil(folder / "starter.py", "Exercise 1", "Exercise one"), "starter.py must begin with"),
     (lambda folder: spoil(folder / "README.md", "About 30 minutes", "Some minutes"), "README.md must say: About 30"),

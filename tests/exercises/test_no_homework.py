@@ -78,6 +78,12 @@ def test_what_an_author_changes_passes(clone: Path) -> None:
     assert look(clone) == (0, "")
 
 
+def test_a_workflow_verifies_the_exercises_with_no_more_rights_than_reading() -> None:
+    flow = yaml.safe_load((ROOT / ".github/workflows/exercises.yml").read_text(encoding="utf-8"))
+    assert flow["permissions"] == {"contents": "read"}
+    assert any(step.get("run", "").endswith("jumpforward exercises verify") for step in flow["jobs"]["verify"]["steps"])
+
+
 def test_the_workflow_runs_the_guard_with_no_more_rights_than_reading() -> None:
     flow = yaml.safe_load((ROOT / ".github/workflows/no-homework.yml").read_text(encoding="utf-8"))
     assert flow["permissions"] == {"contents": "read"}
