@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,6 @@ from scripts.site.page import ROOT, Page, SiteError
 FOLDER = ROOT / "notebooks"
 KEPT = ROOT / "build" / "notebooks"
 _PATIENCE_S = 300
-_BY_FILE = Config({"KernelManager": {"transport": "ipc"}})
-"""A kernel is spoken to through files of its own: a port found free may be taken before it is opened."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _READER: Any = nbformat  # its functions have no types
 
@@ -48,12 +47,18 @@ def run_all() -> None:
             continue
         print(f"docs: running notebooks/{source.name}", flush=True)
         notebook = jupytext.read(source)
-        client = NotebookClient(notebook, timeout=_PATIENCE_S, kernel_name="python3", config=_BY_FILE,
-                                resources={"metadata": {"path": str(FOLDER)}})
-        asyncio.run(client.async_execute(env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        with tempfile.TemporaryDirectory() as sockets:
+            client = NotebookClient(notebook, timeout=_PATIENCE_S, kernel_name="python3", config=_by_files(sockets),
+                                    resources={"metadata": {"path": str(FOLDER)}})
+            asyncio.run(client.async_execute(env=os.environ | {"OMP_NUM_THREADS": "1"}))
         for old in KEPT.glob(f"{source.stem}-*.ipynb"):
             old.unlink()
         _READER.write(notebook, kept)
+
+
+def _by_files(folder: str) -> Config:
+    """A kernel is spoken to through files of its own: a port found free may be taken before it is opened."""
+    return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
 
 def index(page: Page) -> str:

@@ -120,5 +120,10 @@ def test_properdocs_builds_the_same_pages_and_an_address_gives_them_a_picture(
         path.relative_to(site) for path in site.rglob("*.html")}
     text = (tmp_path / "site/stages/2/index.html").read_text(encoding="utf-8")
     assert '<meta property="og:image" content="https://example.org/x/assets/card.png">' in text
-    assert (tmp_path / "site/assets/card.png").read_bytes().startswith(b"\x89PNG")
+    card = (tmp_path / "site/assets/card.png").read_bytes()
+    assert card.startswith(b"\x89PNG")
+    for name, at in (("width", 16), ("height", 20)):
+        said = int.from_bytes(card[at:at + 4], "big")
+        assert f'<meta property="og:image:{name}" content="{said}">' in text
+    assert 'og:image:alt" content="jumpforward: ' in text
     assert '<meta property="og:url" content="https://example.org/x/stages/2/">' in text
