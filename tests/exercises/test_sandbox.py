@@ -89,3 +89,44 @@ def test_one_check_leaves_nothing_to_the_next(tmp_path: Path, grader: Grader) ->
     spoils = "import stages.stage1_copied_fsm.decoder as decoder\ndecoder.build_fsm = None\n"
     check(grader, tmp_path, f"{spoils}{HEAD}    return {{}}\n")
     assert grader.check(EXERCISE, EXERCISE.solution).passed
+
+
+LOOKING = """
+import threading, time
+from shared_runtime.errors import GrammarTimeoutError
+
+
+class Cache:
+    def __init__(self, build, timeout):
+        self.build, self.timeout, self.lock, self.came = build, timeout, threading.Lock(), {}
+
+    def get(self, pattern):
+        with self.lock:
+            if pattern not in self.came:
+                self.came[pattern] = None
+                threading.Thread(target=self.fill, args=(pattern,), daemon=True).start()
+        end = time.monotonic() + self.timeout
+        while self.came[pattern] is None and time.monotonic() < end:
+            time.sleep(EVERY)
+        if self.came[pattern] is None:
+            raise GrammarTimeoutError("too long", where="constraint")
+        result, error = self.came[pattern]
+        if error is not None:
+            raise error
+        return result
+
+    def fill(self, pattern):
+        try:
+            self.came[pattern] = self.build(pattern), None
+        except Exception as error:
+            self.came[pattern] = None, error
+"""
+
+
+def test_who_looks_now_and_then_is_not_taken_for_one_that_hangs(tmp_path: Path, grader: Grader) -> None:
+    """The race's checks see from sleeping threads that nothing will come, and these sleep most of the time."""
+    exercise = next(one for one in all_exercises() if one.slug == "cache_race")
+    answer = tmp_path / "cache_race.py"
+    answer.write_text(LOOKING.replace("EVERY", "0.1"), encoding="utf-8")
+    result = grader.check(exercise, answer)
+    assert result.passed, result.first_failure
