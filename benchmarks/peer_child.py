@@ -1,44 +1,39 @@
 """The other side of `peer_process`: runs under the peers' own Python, and imports nothing of this project.
 
-One JSON object a line comes in, one goes out: {"op": "load" | "prepare" | "begin" | "answer", ...}.
+One JSON object a line comes in, one goes out: {"op": "versions" | "load" | "prepare" | "begin" | "answer", ...}.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import os
 import sys
-from itertools import pairwise
 from typing import Any
 
 
 class Guidance:
-    """guidance over llama.cpp: its own loop, which appends what its grammar forces ("fast-forward")."""
+    """guidance over llama.cpp: its own loop, which appends what its grammar forces ("fast-forward").
+
+    Its engine is asked as its own `chat_completion` asks it, with the prompt as what was said before: `model + prompt`
+    would read the prompt once more, behind a second begin token, for nothing.
+    """
 
     def __init__(self, words: dict[str, Any]) -> None:
         self._guidance: Any = importlib.import_module("guidance")
         models: Any = importlib.import_module("guidance.models")
-        self._model: Any = models.LlamaCpp(words["gguf"], n_ctx=words["context"], n_threads=words["threads"],
-                                           n_threads_batch=words["threads"], verbose=False, echo=False,
-                                           enable_monitoring=False)
-        self._engine: Any = self._model._interpreter.engine
+        model = models.LlamaCpp(words["gguf"], n_ctx=words["context"], n_threads=words["threads"],
+                                n_threads_batch=words["threads"], verbose=False, echo=False, enable_monitoring=False)
+        self._engine: Any = model._interpreter.engine
+        self._new_state: Any = type(model._interpreter.state)
         self._grammars: list[dict[str, Any]] = []
-        self._lengths: list[int] = []  # of what the model was asked to read, a pass each
-        ask = self._engine.get_logits
-
-        def counting(token_ids: list[int], *rest: Any, **more: Any) -> Any:
-            self._lengths.append(len(token_ids))
-            return ask(token_ids, *rest, **more)
-
-        self._engine.get_logits = counting
+        self._known: set[str] = set()
 
     def prepare(self, words: dict[str, Any]) -> int:
         """Its grammars are compiled when they are used; here they are only written down."""
         kinds = {"regex": lambda: {"regex": words["source"]}, "choice": lambda: {"choices": words["choices"]},
                  "json_schema": lambda: {"schema": json.loads(words["source"])}}
-        if words["kind"] not in kinds:
-            raise ValueError(f"guidance is not asked for {words['kind']}")
         self._grammars.append(kinds[words["kind"]]())
         return len(self._grammars) - 1
 
@@ -47,21 +42,31 @@ class Guidance:
         self._engine._cached_token_ids, self._engine._cached_logits = [], None
 
     def answer(self, words: dict[str, Any]) -> dict[str, Any]:
-        """One answer, greedy."""
-        asked = self._grammars[words["grammar"]]
+        """One answer, greedy. Its tokens with the stop token where one was sampled: it ends without where it can."""
+        if words["prompt"] not in self._known:
+            if self._engine.tokenizer.encode(words["prompt"].encode()) != words["ids"]:
+                raise ValueError("it reads this prompt as other tokens")
+            self._known.add(words["prompt"])
+        state = self._new_state()
+        state.prompt = words["prompt"]
+        turns = self._engine(state, self._grammar(self._grammars[words["grammar"]], words["most"]).ll_grammar())
+        text, tokens = b"", 0
+        while True:
+            try:
+                turn = next(turns)
+            except StopIteration as end:
+                return {"text": text.decode(errors="ignore"), "tokens": tokens, "passes": end.value.forward_passes}
+            text = turn.capture_groups.get("answer", text)
+            # Of the prompt it may take tokens back, and spell them anew with the answer's first characters.
+            tokens += sum(not one.is_backtracked for one in turn.tokens) - turn.backtrack
+
+    def _grammar(self, asked: dict[str, Any], most: int) -> Any:
         if "schema" in asked:
-            grammar = self._guidance.json(name="answer", schema=asked["schema"], temperature=0.0,
-                                          max_tokens=words["most"], separators=(", ", ": "))
-        elif "regex" in asked:
-            grammar = self._guidance.gen(name="answer", regex=asked["regex"], temperature=0.0,
-                                         max_tokens=words["most"])
-        else:
-            grammar = self._guidance.select(asked["choices"], name="answer")
-        self._lengths.clear()
-        done = self._model + words["prompt"] + grammar
-        asked = self._lengths  # twice in a row for the same ids: the second time the answer is remembered
-        return {"text": done["answer"], "tokens": asked[-1] - asked[0] + 1,
-                "passes": 1 + sum(one != before for before, one in pairwise(asked))}
+            return self._guidance.json(name="answer", schema=asked["schema"], temperature=0.0, max_tokens=most,
+                                       separators=(", ", ": "))
+        if "regex" in asked:
+            return self._guidance.gen(name="answer", regex=asked["regex"], temperature=0.0, max_tokens=most)
+        return self._guidance.select(asked["choices"], name="answer")
 
 
 class LlamaCpp:
@@ -72,6 +77,9 @@ class LlamaCpp:
         self._model: Any = self._library.Llama(
             words["gguf"], n_ctx=words["context"], n_threads=words["threads"], n_threads_batch=words["threads"],
             verbose=False)
+        vocabulary = self._library.llama_model_get_vocab(self._model.model)
+        self._ends = [token for token in range(self._model.n_vocab())
+                      if self._library.llama_vocab_is_eog(vocabulary, token)]
         self._grammars: list[Any] = []
 
     def prepare(self, words: dict[str, Any]) -> int:
@@ -89,13 +97,24 @@ class LlamaCpp:
     def answer(self, words: dict[str, Any]) -> dict[str, Any]:
         """One answer, greedy; a pass for each token, the prompt's among them."""
         number = words["grammar"]
-        bias = {self._model.token_eos(): float("-inf")} if words["least"] > 1 else None
+        bias = dict.fromkeys(self._ends, float("-inf")) if words["least"] > 1 else None
         out = self._model.create_completion(
             words["ids"], max_tokens=words["most"], temperature=0.0, logit_bias=bias,
             grammar=None if number is None else self._grammars[number])
         ended = out["choices"][0]["finish_reason"] == "stop"
         tokens = out["usage"]["completion_tokens"] + int(ended)
         return {"text": out["choices"][0]["text"], "tokens": tokens, "passes": tokens}
+
+
+def versions(packages: list[str]) -> dict[str, str | None]:
+    """Of installed packages; None where there is none."""
+    found: dict[str, str | None] = {}
+    for name in packages:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
 
 
 def main() -> None:
@@ -106,9 +125,11 @@ def main() -> None:
     for line in sys.stdin:
         words = json.loads(line)
         try:
-            if words["op"] == "load":
+            if words["op"] == "versions":
+                said: Any = versions(words["packages"])
+            elif words["op"] == "load":
                 loop = {"guidance": Guidance, "llama.cpp": LlamaCpp}[words["loop"]](words)
-                said: Any = None
+                said = None
             elif words["op"] == "begin":
                 said = loop.begin()
             else:

@@ -166,8 +166,13 @@ def _xgrammar(model: Any, tokenizer: Any) -> _Make:
             grammar = compiler.compile_json_schema(constraint.source, any_whitespace=False)
         elif constraint.kind == "ebnf":
             grammar = compiler.compile_grammar(constraint.source)
+        elif constraint.kind == "structural_tag":
+            tag = json.loads(constraint.source)
+            items = [xgrammar.StructuralTagItem(**one) for one in tag["structures"]]
+            grammar = compiler.compile_structural_tag(
+                xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"]))
         else:
-            grammar = compiler.compile_regex(_pattern(constraint))
+            grammar = compiler.compile_regex(_pattern("xgrammar", constraint))
         return lambda: hf.LogitsProcessor(grammar)
 
     return make
@@ -177,6 +182,7 @@ def _llguidance(model: Any, tokenizer: Any) -> _Make:
     """The library has masks for torch, and no processor for transformers: the few lines of one are here."""
     llguidance, hf, ll_torch = _module("llguidance"), _module("llguidance.hf"), _module("llguidance.torch")
     tokens = hf.from_tokenizer(tokenizer, n_vocab=model.config.vocab_size)
+    blanks = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
     class Processor:
         """One matcher a row, filled and applied before each token."""
@@ -202,11 +208,16 @@ def _llguidance(model: Any, tokenizer: Any) -> _Make:
 
     def make(constraint: Constraint) -> Callable[[], Any]:
         if constraint.kind == "json_schema":
-            schema = {**json.loads(constraint.source), "x-guidance": {
-                "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+            schema = {**json.loads(constraint.source), "x-guidance": blanks}
             grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        elif constraint.kind == "structural_tag":
+            tag = json.loads(constraint.source)
+            grammar = llguidance.StructTag.to_grammar([llguidance.StructTag(
+                trigger=next(trigger for trigger in tag["triggers"] if one["begin"].startswith(trigger)),
+                begin=one["begin"], grammar={**one["schema"], "x-guidance": blanks}, end=one["end"])
+                for one in tag["structures"]])
         else:
-            grammar = llguidance.LLMatcher.grammar_from_regex(_pattern(constraint))
+            grammar = llguidance.LLMatcher.grammar_from_regex(_pattern("llguidance", constraint))
         return lambda: Processor(grammar)
 
     return make
@@ -220,7 +231,7 @@ def _outlines(model: Any, tokenizer: Any) -> _Make:
         if constraint.kind == "json_schema":
             processor = backend.get_json_schema_logits_processor(constraint.source)
         else:
-            processor = backend.get_regex_logits_processor(_pattern(constraint))
+            processor = backend.get_regex_logits_processor(_pattern("outlines", constraint))
 
         def fresh() -> Any:
             processor.reset()
@@ -231,9 +242,12 @@ def _outlines(model: Any, tokenizer: Any) -> _Make:
     return make
 
 
-def _pattern(constraint: Constraint) -> str:
+def _pattern(library: str, constraint: Constraint) -> str:
+    """The pattern of a regex or choice. Every other kind has a source too, and is no pattern."""
     from shared_runtime.constrain.regex.regex_dialect import escape_choice
 
+    if constraint.kind not in ("regex", "choice"):
+        raise NotHereError(f"{library} is not asked for {constraint.kind}: it has no words that say the same")
     return escape_choice(constraint.choices) if constraint.kind == "choice" else constraint.source
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import cycle
 
 from benchmarks.ledger import Interval, Measurement, NotHereError, percentiles
 from benchmarks.measuring import MOST_TEXTS, Lab
@@ -13,6 +15,8 @@ from benchmarks.peer_process import ProcessLoop, peers_python
 from benchmarks.peer_transformers import HFModel, OutlinesLoop, TransformersLoop
 from benchmarks.plan import Cell, Peer, PeerCell
 from benchmarks.serving import serve, serve_free
+from benchmarks.workloads import Workload
+from jumpforward.validity import is_valid
 from shared_runtime.conformance.target import Target
 from shared_runtime.engine import Engine
 from shared_runtime.model.locate import locate_model
@@ -74,6 +78,7 @@ class Peers:
             ratios={f"over_stage5_{name}": Interval.of([peer / ours for (peer, _), ours in
                                                         zip(runs, times, strict=True)])
                     for name, times in own.items()},
+            quality={} if cell.peer.free else valid_share(cell.workload, answers),
             texts=[one.text for one in answers[:MOST_TEXTS]])
 
     def close(self) -> None:
@@ -83,6 +88,9 @@ class Peers:
         self._loops.clear()
 
     def _loop(self, peer: Peer) -> Loop:
+        known = self._loops.get(peer)
+        if isinstance(known, ProcessLoop) and not known.alive:  # it died in another row; this one gets a new one
+            self._loops.pop(peer).close()
         if peer not in self._loops:
             config = self._lab.config
             if peer.own_environment:
@@ -107,8 +115,22 @@ class Peers:
                 for mode in modes_of(spec) if mode.name in wanted}
 
 
+def valid_share(workload: Workload, answers: Sequence[Answer]) -> dict[str, float]:
+    """The share of answers that are texts of their constraint, by a check that no library has a part in.
+
+    A peer's grammar may be larger than what it was asked for, and an answer may be cut off at the last token. Empty
+    where there is nothing to check.
+    """
+    asked = zip(cycle(workload.questions), answers, strict=False)
+    texts = Counter((one.constraint, answer.text) for one, answer in asked if one.constraint is not None)
+    found = {key: is_valid(*key, timeout_s=60.0) for key in texts}
+    decided = sum(count for key, count in texts.items() if found[key] is not None)
+    good = sum(count for key, count in texts.items() if found[key])
+    return {"valid_share": round(good / decided, 4)} if decided else {}
+
+
 def _prepare(loop: Loop, cell: PeerCell) -> list[float]:
-    """Milliseconds to compile each constraint."""
+    """Milliseconds to compile each constraint; none of a loop that compiles anew for each answer."""
     if cell.peer.free:
         return []
     took = []
@@ -118,7 +140,7 @@ def _prepare(loop: Loop, cell: PeerCell) -> list[float]:
         started = time.perf_counter()
         loop.prepare(constraint)
         took.append(1e3 * (time.perf_counter() - started))
-    return took
+    return [] if cell.peer.own_environment else took
 
 
 def _ours(engine: Engine, cell: PeerCell) -> float:

@@ -117,7 +117,7 @@ def plan(workloads: Sequence[Workload], *, quick: bool, stages: Sequence[int] = 
             cells += _own(workload, batch, few, stages)
             if peers and not (quick and index):
                 cells += [PeerCell(workload, peer, batch) for peer in (PEERS[:2] if quick else PEERS)
-                          if _has(peer, workload, batch)]
+                          if _has(peer, batch)]
         if quick and not index:
             cells, alone = cells + alone, []
     return cells + alone
@@ -158,10 +158,9 @@ def _own(workload: Workload, batch: int, few: set[tuple[int, str]] | None, stage
                 yield Cell(workload, target, mode, batch)
 
 
-def _has(peer: Peer, workload: Workload, batch: int) -> bool:
-    """Whether a peer can be asked for this: the others' words for a structural tag are not tried.
+def _has(peer: Peer, batch: int) -> bool:
+    """Whether a peer can be asked for so many at a time: those with packages of their own take one request.
 
-    Those with packages of their own are libraries for one request at a time.
+    A constraint that it has no words for is its row's reason to be left out, so that a report says so.
     """
-    tagged = "structural_tag" in workload.kinds and not peer.free
-    return not tagged and (batch == 1 or not peer.own_environment)
+    return batch == 1 or not peer.own_environment

@@ -115,12 +115,17 @@ def quality_table(rows: Sequence[Measurement]) -> str:
 
 
 def peers_table(rows: Sequence[Measurement]) -> str:
-    """Other loops; a ratio is their time to finished text by ours, so above 1 ours is faster."""
+    """Other loops; a ratio is their time to finished text by ours, so above 1 ours is faster.
+
+    `in the language` is there where an answer was checked: of one that is not, the times say little.
+    """
     names = list(dict.fromkeys(name for one in rows for name in one.ratios))
-    return table(("peer", "batch", "tokens", "ms/token", "ms/byte", *(name.replace("_", " ") for name in names)),
-                 [(label(one), str(one.batch), str(one.counts["tokens"]), _ms(one.tpot_ms),
-                   _of(one.denominators, "ms_per_byte", _ms), *(interval(one.ratios.get(name)) for name in names))
-                  for one in rows])
+    checked = ["valid_share"] if any("valid_share" in one.quality for one in rows) else []
+    return table(("peer", "batch", "tokens", "passes", "ms/token", "ms/byte", *("in the language" for _ in checked),
+                  *(name.replace("_", " ") for name in names)),
+                 [(label(one), str(one.batch), str(one.counts["tokens"]), str(one.counts["steps"]), _ms(one.tpot_ms),
+                   _of(one.denominators, "ms_per_byte", _ms), *(_of(one.quality, name, _share) for name in checked),
+                   *(interval(one.ratios.get(name)) for name in names)) for one in rows])
 
 
 def engines_table(ledger: Ledger) -> str:
