@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +91,25 @@ def test_one_check_leaves_nothing_to_the_next(tmp_path: Path, grader: Grader) ->
     spoils = "import stages.stage1_copied_fsm.decoder as decoder\ndecoder.build_fsm = None\n"
     check(grader, tmp_path, f"{spoils}{HEAD}    return {{}}\n")
     assert grader.check(EXERCISE, EXERCISE.solution).passed
+
+
+def test_the_time_in_which_everything_is_suspended_does_not_count(tmp_path: Path, grader: Grader) -> None:
+    """A closed laptop, or Ctrl-Z: the process that watches the clock stands still for longer than the limit."""
+    assert grader.check(EXERCISE, EXERCISE.solution).passed
+    sandbox = grader._process
+    assert sandbox is not None
+
+    def suspend() -> None:
+        sandbox.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        sandbox.send_signal(signal.SIGCONT)
+
+    right = EXERCISE.solution.read_text(encoding="utf-8")
+    timer = threading.Timer(0.3, suspend)
+    timer.start()
+    result = check(grader, tmp_path, right + "\n\nimport time\n\ntime.sleep(1)\n", replace(EXERCISE, time_limit_s=2))
+    timer.join()
+    assert result.passed, result.first_failure
 
 
 LOOKING = """
