@@ -35,8 +35,8 @@ def verify(exercise: Exercise, grader: Grader) -> Iterator[str]:
         yield f"the solution fails: {solution.first_failure}"
     if len({name for name, _ in solution.planned}) == 2 and not _grading_is_larger(solution.planned):
         yield "the set for grading is not larger than the visible one"
-    for name, case in {one for one in solution.planned if solution.planned.count(one) > 1}:
-        yield f"two cases of the {name} set are called {case!r}"
+    for name, twice in sorted({one for one in solution.planned if solution.planned.count(one) > 1}):
+        yield f"two cases of the {name} set are called {twice!r}"
     rows, message = grader.picture(exercise, exercise.solution)
     if message is not None or not rows:
         yield f"the solution has no picture: {message}"
