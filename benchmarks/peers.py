@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from benchmarks.peer_loops import Answer, Loop
 from benchmarks.peer_process import ProcessLoop, peers_python
 from benchmarks.peer_transformers import HFModel, OutlinesLoop, TransformersLoop
 from benchmarks.plan import Cell, Peer, PeerCell
-from benchmarks.serving import serve, serve_free
+from benchmarks.serving import Run, serve, serve_free
 from benchmarks.workloads import Workload
 from jumpforward.validity import is_valid
 from shared_runtime.conformance.target import Target
@@ -45,14 +46,14 @@ class Peers:
         """
         loop = self._loop(cell.peer)
         beside = self._beside(cell)
-        own: dict[str, list[float]] = {name: [] for name in beside}
+        own: dict[str, list[Run]] = {name: [] for name in beside}
         try:
             compiled_ms = _prepare(loop, cell)
             runs: list[tuple[float, list[Answer]]] = []
             for pair in range(self._lab.pairs + 1):  # the first one warms up
                 for name, engine in beside.items():
-                    took = _ours(engine, cell)
-                    own[name] += [took] if pair else []
+                    run = _ours(engine, cell)
+                    own[name] += [run] if pair else []
                 found = _theirs(loop, cell)
                 runs += [found] if pair else []
         except NotHereError:
@@ -62,6 +63,7 @@ class Peers:
         finally:
             for engine in beside.values():
                 engine.close()
+        ours_s = {name: statistics.median(run.seconds for run in own_runs) for name, own_runs in own.items()}
         seconds, answers = sorted(runs, key=lambda one: one[0])[len(runs) // 2]
         tokens = sum(one.tokens for one in answers)
         written = sum(len(one.text.encode()) for one in answers)
@@ -73,11 +75,13 @@ class Peers:
                     "steps": sum(max(one.passes for one in answers[at:at + cell.batch]) for at in waves)},
             step_ms={}, tpot_ms=round(1e3 * seconds * cell.batch / max(1, tokens), 4),
             tokens_per_s=round(tokens / seconds, 2),
-            denominators={"ms_per_byte": round(1e3 * seconds * cell.batch / max(1, written), 4)},
+            denominators={"ms_per_byte": _per_byte(seconds, written, cell.batch)} | {
+                f"stage5_{name}_ms_per_byte": _per_byte(ours_s[name], own_runs[0].bytes, cell.batch)
+                for name, own_runs in own.items()},
             times={"total_ms": percentiles([1e3 * one for one, _ in runs]), "compile_ms": percentiles(compiled_ms)},
-            ratios={f"over_stage5_{name}": Interval.of([peer / ours for (peer, _), ours in
-                                                        zip(runs, times, strict=True)])
-                    for name, times in own.items()},
+            ratios={f"over_stage5_{name}": Interval.of([peer / ours.seconds for (peer, _), ours in
+                                                        zip(runs, own_runs, strict=True)])
+                    for name, own_runs in own.items()},
             quality={} if cell.peer.free else valid_share(cell.workload, answers),
             texts=[one.text for one in answers[:MOST_TEXTS]])
 
@@ -143,12 +147,17 @@ def _prepare(loop: Loop, cell: PeerCell) -> list[float]:
     return [] if cell.peer.own_environment else took
 
 
-def _ours(engine: Engine, cell: PeerCell) -> float:
-    """Seconds of our own loop, with the peer's constraint or without any."""
+def _ours(engine: Engine, cell: PeerCell) -> Run:
+    """Our own loop, with the peer's constraint or without any."""
     if not cell.peer.free:
-        return serve(engine, cell.workload, cell.batch).seconds
+        return serve(engine, cell.workload, cell.batch)
     lengths = [FREE_TOKENS] * len(cell.workload.waves(cell.batch)) * cell.batch
-    return serve_free(engine, cell.workload, cell.batch, lengths).seconds
+    return serve_free(engine, cell.workload, cell.batch, lengths)
+
+
+def _per_byte(seconds: float, written: int, batch: int) -> float:
+    """Milliseconds a request: two loops that write different texts are compared by what they wrote."""
+    return round(1e3 * seconds * batch / max(1, written), 4)
 
 
 def _theirs(loop: Loop, cell: PeerCell) -> tuple[float, list[Answer]]:

@@ -71,7 +71,8 @@ def summary(ledger: Ledger) -> str:
         rows.append((one.workload, label(one), str(one.counts["tokens"]), str(one.counts["steps"]), against,
                      _of(one.denominators, "speedup_bound", lambda value: f"{value:.2f}") if one.stage else "-",
                      _of(one.quality, "canonical_share", _share), _of(one.quality, "edits_from_plain", _share)))
-    return table(("workload", "row", "tokens", "passes", "time", "bound", "canonical share", "edits from plain"), rows)
+    return table(("workload", "row", "tokens", "passes", "time", "bound", "canonical share", "edits from plain"), rows,
+                 texts=2)
 
 
 def counts_table(rows: Sequence[Measurement]) -> str:
@@ -117,14 +118,17 @@ def quality_table(rows: Sequence[Measurement]) -> str:
 def peers_table(rows: Sequence[Measurement]) -> str:
     """Other loops; a ratio is their time to finished text by ours, so above 1 ours is faster.
 
-    `in the language` is there where an answer was checked: of one that is not, the times say little.
+    `in the language` is there where an answer was checked: of one that is not, the times say little. The texts may
+    differ, so the milliseconds per byte of ours, plain, stand beside theirs.
     """
     names = list(dict.fromkeys(name for one in rows for name in one.ratios))
     checked = ["valid_share"] if any("valid_share" in one.quality for one in rows) else []
-    return table(("peer", "batch", "tokens", "passes", "ms/token", "ms/byte", *("in the language" for _ in checked),
-                  *(name.replace("_", " ") for name in names)),
+    beside = ["stage5_plain_ms_per_byte"] if any("stage5_plain_ms_per_byte" in one.denominators for one in rows) else []
+    return table(("peer", "batch", "tokens", "passes", "ms/token", "ms/byte", *("ours" for _ in beside),
+                  *("in the language" for _ in checked), *(name.replace("_", " ") for name in names)),
                  [(label(one), str(one.batch), str(one.counts["tokens"]), str(one.counts["steps"]), _ms(one.tpot_ms),
-                   _of(one.denominators, "ms_per_byte", _ms), *(_of(one.quality, name, _share) for name in checked),
+                   _of(one.denominators, "ms_per_byte", _ms), *(_of(one.denominators, name, _ms) for name in beside),
+                   *(_of(one.quality, name, _share) for name in checked),
                    *(interval(one.ratios.get(name)) for name in names)) for one in rows])
 
 
@@ -180,9 +184,9 @@ def interval(one: Interval | None, digits: int = 2) -> str:
     return f"{one.median:.{digits}f}{lies}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, the others are numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+    """A Markdown table; the first columns, so many, are text, the others are numbers."""
+    lines = [head, [*["---"] * texts, *["---:"] * (len(head) - texts)], *rows]
     return "\n".join("| " + " | ".join(one.replace("|", "\\|") for one in line) + " |" for line in lines)
 
 
@@ -236,7 +240,7 @@ def _lines(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
 
 
 def _verdict(grows: float | None) -> tuple[str, str]:
-    return ("-", "-") if grows is None else (f"{grows:.2f}", "yes" if grows <= LINEAR else "no")
+    return ("-", "-") if grows is None else (f"{grows:z.2f}", "yes" if grows <= LINEAR else "no")
 
 
 def _notes(notes: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -33,6 +33,8 @@ Pass = Callable[[], object]
 ClockName = Literal["wall", "cpu"]
 _CLOCKS: dict[ClockName, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 _LONGEST_BATCH = 32
+_PROFILED = ((1, 1), (1, 8), (16, 1), (_LONGEST_BATCH, 1))
+"""Requests, and positions of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,34 @@ class Speed:
             target = round(1 / 1.15, 2) if self.dtype == "bf16" else None
             return self.row("1 position, ours 8", 1, eight, one, target)
 
+    def profile(self, engine: Engine, batch: int, fed: int, bandwidth: float) -> dict[str, Any]:
+        """A pass's time, the memory's limit, and the shares of its parts; `fed` positions of each request."""
+        with BarePass(engine, batch, self.context, fed) as one:
+            floor = 1e3 * (weight_bytes(engine) + kv_bytes(engine, batch * self.context)) / bandwidth
+            return {"of": "ours", "batch": batch, "positions": fed, "ms": self._middle(one, lambda: None),
+                    "roofline_ms": round(floor, 2)} | shares_of(one, self.passes)
+
+    def profile_of_transformers(self, engine: Engine) -> dict[str, Any]:
+        """The same of a decode pass of `transformers`, one request."""
+        one = TransformersPass(transformers_model(self.model, engine.config.torch_dtype), 1, self.context)
+
+        def and_back() -> None:
+            one()
+            one.rewind()
+
+        return {"of": "transformers", "batch": 1, "positions": 1, "ms": self._middle(one, one.rewind),
+                "roofline_ms": None} | shares_of(and_back, self.passes)
+
+    def _middle(self, one: Pass, after: Callable[[], None]) -> float:
+        """Milliseconds, the median; `after` is not timed."""
+        times = []
+        for _ in range(3 * self.passes + 1):
+            started = _CLOCKS[self.clock]()
+            one()
+            times.append(1e3 * (_CLOCKS[self.clock]() - started))
+            after()
+        return round(statistics.median(times[1:]), 2)
+
 
 def measure(speed: Speed, *, peers: bool) -> dict[str, Any]:
     """Every row of one dtype and number of threads, its distance from the memory's limit, and where its time goes."""
@@ -154,21 +184,13 @@ def measure(speed: Speed, *, peers: bool) -> dict[str, Any]:
         if speed.dtype == "bf16":
             rows += speed.beside_kind(engine, "int8", (1, 4, 16), target=1.3)
         bandwidth = bandwidth_by(speed.clock)
-        limits, shares = [], []
-        for batch in (1, 16, _LONGEST_BATCH):
-            with BarePass(engine, batch, speed.context) as one:
-                times = []
-                for _ in range(3 * speed.passes):
-                    started = _CLOCKS[speed.clock]()
-                    one()
-                    times.append(1e3 * (_CLOCKS[speed.clock]() - started))
-                floor = 1e3 * (weight_bytes(engine) + kv_bytes(engine, batch * speed.context)) / bandwidth
-                middle = statistics.median(times)
-                limits.append({"batch": batch, "ms": round(middle, 2), "roofline_ms": round(floor, 2)})
-                shares.append({"batch": batch} | shares_of(one, speed.passes))
+        profiles = [speed.profile(engine, batch, fed, bandwidth) for batch, fed in _PROFILED]
+        if peers:
+            with suppress(NotHereError):  # said above
+                profiles.append(speed.profile_of_transformers(engine))
     return {"dtype": speed.dtype, "threads": speed.threads, "clock": speed.clock,
-            "bandwidth_gb_s": round(bandwidth / 1e9, 2), "rows": [asdict(row) for row in rows], "limits": limits,
-            "shares": shares}
+            "bandwidth_gb_s": round(bandwidth / 1e9, 2), "rows": [asdict(row) for row in rows],
+            "profiles": profiles}
 
 
 def bandwidth_by(clock: ClockName, n_bytes: int = 256 << 20) -> float:
@@ -186,7 +208,7 @@ def bandwidth_by(clock: ClockName, n_bytes: int = 256 << 20) -> float:
 
 
 def table(data: dict[str, Any]) -> str:
-    """Three Markdown tables of a file: the pairs, the memory's limit, and the shares of a pass."""
+    """Two Markdown tables of a file: the pairs, and where the time of a pass goes."""
     lines = ["| dtype | threads | clock | batch | beside | ours ms | other ms | other / ours | aimed at |",
              "| --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: |"]
     for part in data["parts"]:
@@ -195,13 +217,15 @@ def table(data: dict[str, Any]) -> str:
             lines.append(f"| {row['dtype']} | {row['threads']} | {part['clock']} | {row['batch']} | {row['what']} | "
                          f"{row['ms']:.1f} | {row['other_ms']:.1f} | "
                          f"{interval(Interval(**row['ratio']))} | {aim} |")
-    lines += ["", "| dtype | threads | batch | pass ms | memory's limit ms | linear | attention | gather | other |",
-              "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    lines += ["", "| dtype | threads | pass of | batch | positions | pass ms | memory's limit ms | linear ms | linear "
+              "| attention | gather | other |",
+              "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for part in data["parts"]:
-        for limit, share in zip(part["limits"], part["shares"], strict=True):
-            shown = " | ".join(f"{share[name]:.0%}" for name in ("linear", "attention", "gather", "other"))
-            lines.append(f"| {part['dtype']} | {part['threads']} | {limit['batch']} | {limit['ms']:.1f} | "
-                         f"{limit['roofline_ms']:.1f} | {shown} |")
+        for one in part["profiles"]:
+            limit = "-" if one["roofline_ms"] is None else f"{one['roofline_ms']:.1f}"
+            shown = " | ".join(f"{one[name]:.0%}" for name in ("linear", "attention", "gather", "other"))
+            lines.append(f"| {part['dtype']} | {part['threads']} | {one['of']} | {one['batch']} | {one['positions']} | "
+                         f"{one['ms']:.1f} | {limit} | {one['ms'] * one['linear']:.1f} | {shown} |")
     return "\n".join(lines)
 
 

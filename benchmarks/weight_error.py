@@ -1,8 +1,8 @@
 """`python -m benchmarks.weight_error`: what bf16 and 8-bit weights change in the logits of a text.
 
-The same text is read by fp32 and by each of the others, some positions at a time: up to four go through the kernel for
-8-bit weights, more of them through the product of the rounded weights. How the error reads: the difference of a logit,
-and how often the likeliest token is still the same one.
+The same text, the prose in which the workloads are explained, is read by fp32 and by each of the others, some positions
+at a time: up to four go through the kernel for 8-bit weights, more of them through the product of the rounded weights.
+How the error reads: the difference of a logit, and how often the likeliest token is still the same one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from shared_runtime.model.linear_kind import WeightsName
 
 _AT_ONCE = (256, 4)
 _KINDS: tuple[tuple[DtypeName, WeightsName], ...] = (("bf16", "auto"), ("bf16", "int8"))
-_TEXT_FROM = "city_extraction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write this file, too")
     given = parser.parse_args(arguments)
-    text = next(one for one in all_workloads() if one.name == _TEXT_FROM).questions[0].prompt
+    text = "\n\n".join(f"{one.why} {one.trap}" for one in all_workloads())
     rows = [asdict(row) for row in weight_errors(EngineConfig(model=given.model, kv_pool_tokens=2048), text)]
     print(table(rows))
     if given.json is not None:

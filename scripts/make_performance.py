@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import overhead, speed
+from benchmarks import overhead, speed, weight_error
 from benchmarks.ledger import Ledger
 from benchmarks.report import engines_table, growth_table, losses, peers_table, summary
 from benchmarks.results import read_ledger
@@ -22,7 +22,8 @@ _OF_A_LEDGER: dict[str, Callable[[Ledger], str]] = {
     "table": summary, "masks": engines_table, "growth": growth_table, "losses": losses,
     "peers": lambda ledger: peers_table([one for one in ledger.measurements if not one.stage])}
 _OF_A_FILE: dict[str, Callable[[Any], str]] = {
-    "speed": speed.table, "overhead": lambda data: overhead.table(data["rows"])}
+    "speed": speed.table, "overhead": lambda data: overhead.table(data["rows"]),
+    "weights": lambda data: weight_error.table(data["rows"])}
 _KINDS = (*_OF_A_LEDGER, *_OF_A_FILE)
 _BLOCK = re.compile(rf"<!-- ({'|'.join(_KINDS)}): (\S+) -->\n\n.*?\n\n<!-- end -->", re.DOTALL)
 

@@ -109,14 +109,14 @@ def growth(page: Page) -> str:
     for name, one in ledgers():
         if one.growth:
             curves = "\n".join(f"- **{spec.name}**: {spec.why}" for spec in CURVES)
-            last = one.growth[-1]
+            last = {(row.curve, row.of): row for row in sorted(one.growth, key=lambda row: row.size)}
             lines = dict.fromkeys((row.curve, row.of) for row in one.growth)
             drawn = bars(page, page.say("by which power of its size a cost grows (above 1: faster than the size)"), [
                 Bar(f"{curve}, {of}", grows, f"{grows:z.2f}", "engine") for curve, of in lines if (grows := power(
                     [row for row in one.growth if (row.curve, row.of) == (curve, of)])) is not None], mark=1.0)
             parts += [f"## {page.say('How costs grow')}", curves, _from(page, name), drawn,
                       _sortable(report.growth_table(one)),
-                      _again(page, one, [(f"{last.curve}, {last.of}, {last.size}", last.key)])]
+                      _again(page, one, [(f"{row.curve}, {row.of}, {row.size}", row.key) for row in last.values()])]
     return "\n\n".join(parts)
 
 

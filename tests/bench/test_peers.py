@@ -275,6 +275,9 @@ def test_a_report_says_how_many_answers_are_in_the_language_where_any_was_checke
     assert first.endswith("| 40 | 40 | 50.0 | 12.3 | - |")
     assert second.endswith("| 40 | 20 | 50.0 | 12.3 | 50.0 % |")
     assert "in the language" not in peers_table([free])
+    beside = replace(free, denominators=free.denominators | {"stage5_plain_ms_per_byte": 9.8})
+    assert "| ms/byte | ours |" in peers_table([beside])
+    assert "| 12.3 | 9.80 |" in peers_table([beside])
 
 
 def test_without_their_environment_the_rows_are_left_out_with_a_reason(tiny_model: Path, tmp_path: Path,

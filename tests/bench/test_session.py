@@ -152,6 +152,10 @@ def test_peers_write_texts_of_the_language(tiny_model: Path, tmp_path: Path) -> 
         ("transformers", "outlines"), ("outlines", "outlines")]
     for one in ledger.measurements:
         assert one.counts["requests"] == 2
+        per_byte = {name.removesuffix("_ms_per_byte").replace("stage5", "over_stage5"): value
+                    for name, value in one.denominators.items() if name.startswith("stage5_")}
+        assert set(per_byte) == set(one.ratios)
+        assert all(value > 0 for value in per_byte.values())
         if one.backend is None:
             assert one.counts["tokens"] == 64
             assert set(one.ratios) == {"over_stage5_plain"}

@@ -55,10 +55,10 @@ def test_the_command_writes_a_file_and_goes_on_with_it(tiny: Path, tmp_path: Pat
                                                        capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "speed.json"
     before = torch.get_num_threads()
-    short = ["--model", str(tiny), "--context", "16", "--pairs", "1", "--passes", "1", "--no-peers", "--json", str(out)]
+    short = ["--model", str(tiny), "--context", "16", "--pairs", "1", "--passes", "1", "--json", str(out)]
     try:
-        for dtype in ("fp32", "bf16"):
-            assert main(["--dtype", dtype, *short]) == 0
+        assert main(["--dtype", "fp32", *short]) == 0
+        assert main(["--dtype", "bf16", "--no-peers", *short]) == 0
     finally:
         torch.set_num_threads(before)
     data = json.loads(out.read_text(encoding="utf-8"))
@@ -67,8 +67,13 @@ def test_the_command_writes_a_file_and_goes_on_with_it(tiny: Path, tmp_path: Pat
         kinds = {(row["what"], row["batch"]) for row in part["rows"]}
         assert {("1 position, ours 8", 1), ("plain weights", 16)} <= kinds
         assert (("int8 beside packed", 1) in kinds) == (part["dtype"] == "bf16")
-        assert all(sum(share[name] for name in share if name != "batch") == pytest.approx(1, abs=1e-3)
-                   for share in part["shares"])
+        passes = [(one["of"], one["batch"], one["positions"]) for one in part["profiles"]]
+        assert passes[:4] == [("ours", 1, 1), ("ours", 1, 8), ("ours", 16, 1), ("ours", 32, 1)]
+        assert passes[4:] == [("transformers", 1, 1)] * (part["dtype"] == "fp32")
+        for one in part["profiles"]:
+            assert sum(one[name] for name in ("linear", "attention", "gather", "other")) == pytest.approx(1, abs=1e-3)
+            assert one["linear"] > 0
+            assert one["attention"] > 0
     capsys.readouterr()
     assert main(["--table", str(out)]) == 0
     assert capsys.readouterr().out == table(data) + "\n"
