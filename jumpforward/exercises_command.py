@@ -208,7 +208,8 @@ def reset(which: One, answers: Answers = DEFAULT) -> int:
     progress.hints.pop(exercise.slug, None)
     workspace.save(progress)
     print(f"{short(workspace.answer(exercise))} is the starter again"
-          + (f"; what you had is in {short(kept)}" if kept else ""))
+          + (f"; what you had is in {short(kept)}" if kept else "")
+          + ("; adapters.py takes the part from another place, and still does" if workspace.moved(exercise) else ""))
     return OK
 
 

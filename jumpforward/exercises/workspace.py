@@ -87,6 +87,14 @@ class Workspace:
             raise self._unwritable(error) from None
         return kept
 
+    def moved(self, exercise: Exercise) -> bool:
+        """Whether `adapters.py` takes the part from somewhere else than `answer`."""
+        try:
+            text = (self.folder / "adapters.py").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return f"def {exercise.slug}(" in text and _adapter(exercise).strip() not in text
+
     def saved(self) -> dict[Path, int]:
         """When each file was written last. An editor may take one away meanwhile, or leave a link to nowhere."""
         found = {}

@@ -130,6 +130,16 @@ def test_gradescope_gets_every_case_and_a_share(folder: Path, tmp_path: Path, ca
     assert not (folder / "progress.json").exists()
 
 
+def test_reset_says_when_the_adapters_lead_elsewhere(folder: Path, capsys: Capture) -> None:
+    at, adapters = ("--answers", folder), folder / "adapters.py"
+    run(capsys, "next", *at)
+    assert "adapters.py" not in run(capsys, "reset", 1, *at)[1]
+    text = adapters.read_text(encoding="utf-8").replace(f"from {FIRST.slug} import", "from deep.mine import")
+    adapters.write_text(text, encoding="utf-8")
+    assert "adapters.py takes the part from another place" in run(capsys, "reset", 1, *at)[1]
+    assert "adapters.py" not in run(capsys, "reset", 2, *at)[1]
+
+
 def test_reset_keeps_what_you_had(folder: Path, capsys: Capture) -> None:
     at = ("--answers", folder)
     run(capsys, "next", *at)
