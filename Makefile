@@ -66,7 +66,7 @@ lab: $(VENV)/.installed-dev ## open the notebooks in JupyterLab
 peers: ## make .venv-peers, for the benchmark's peers whose packages do not go with these
 	@$(or $(PYTHON),python3) -m venv .venv-peers
 	@echo "peers: installing benchmarks/peers.txt (llama.cpp is compiled: 5 to 20 minutes, needs a C++ compiler and CMake)"
-	@.venv-peers/bin/python -m pip install -q -r benchmarks/peers.txt
+	@CMAKE_ARGS="-DLLAVA_BUILD=OFF $$CMAKE_ARGS" .venv-peers/bin/python -m pip install -q -r benchmarks/peers.txt
 
 setup: $(VENV)/.installed-base ## only install what the command line needs
 

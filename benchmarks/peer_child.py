@@ -49,7 +49,9 @@ class Guidance:
             self._known.add(words["prompt"])
         state = self._new_state()
         state.prompt = words["prompt"]
-        turns = self._engine(state, self._grammar(self._grammars[words["grammar"]], words["most"]).ll_grammar())
+        number = words["grammar"]
+        asked = {} if number is None else self._grammars[number]
+        turns = self._engine(state, self._grammar(asked, words["most"]).ll_grammar())
         text, tokens = b"", 0
         while True:
             try:
@@ -64,9 +66,9 @@ class Guidance:
         if "schema" in asked:
             return self._guidance.json(name="answer", schema=asked["schema"], temperature=0.0, max_tokens=most,
                                        separators=(", ", ": "))
-        if "regex" in asked:
-            return self._guidance.gen(name="answer", regex=asked["regex"], temperature=0.0, max_tokens=most)
-        return self._guidance.select(asked["choices"], name="answer")
+        if "choices" in asked:
+            return self._guidance.select(asked["choices"], name="answer")
+        return self._guidance.gen(name="answer", temperature=0.0, max_tokens=most, **asked)
 
 
 class LlamaCpp:

@@ -140,6 +140,8 @@ def _prepare(loop: Loop, cell: PeerCell) -> list[float]:
     took = []
     for constraint in dict.fromkeys(one.constraint for one in cell.workload.questions):
         if constraint is None:
+            if cell.peer.own_environment:  # one request at a time, so each may be free or not
+                continue
             raise NotHereError("a logits processor masks every request of a batch or none")
         started = time.perf_counter()
         loop.prepare(constraint)

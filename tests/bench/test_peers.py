@@ -11,15 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.ledger import NotHereError
-from benchmarks.mask_engines import engine_named
 from benchmarks.measuring import Lab
 from benchmarks.peer_gbnf import gbnf_of
 from benchmarks.peer_loops import Answer
 from benchmarks.peer_process import VARIABLE, ProcessLoop, gguf_file, peers_python, pinned_versions
-from benchmarks.peer_transformers import _MAKERS, HFModel, _pattern
 from benchmarks.peers import Peers, valid_share
 from benchmarks.plan import PEERS, PeerCell, cells_named
 from benchmarks.report import peers_table
@@ -160,12 +157,13 @@ def test_tokens_that_guidance_forces_or_takes_back_are_counted_and_its_prompt_is
         for one in (regex, choice, schema):
             loop.prepare(one)
         loop.begin()
-        found = loop.answer([Question("hi", one) for one in (regex, choice, schema)], 8)
+        found = loop.answer([Question("hi", one) for one in (regex, choice, schema, None)], 8)
         assert [one.text for one in found] == [
-            f"gen {{'name': 'answer', 'regex': 'a+', 'temperature': 0.0, 'max_tokens': 8}} {prompt[-5:]!r} []",
+            f"gen {{'name': 'answer', 'temperature': 0.0, 'max_tokens': 8, 'regex': 'a+'}} {prompt[-5:]!r} []",
             f"select {{'options': ['a', 'b'], 'name': 'answer'}} {prompt[-5:]!r} []",
             "json {'name': 'answer', 'schema': {'type': 'boolean'}, 'temperature': 0.0, 'max_tokens': 8, "
-            f"'separators': (', ', ': ')}} {prompt[-5:]!r} []"]
+            f"'separators': (', ', ': ')}} {prompt[-5:]!r} []",
+            f"gen {{'name': 'answer', 'temperature': 0.0, 'max_tokens': 8}} {prompt[-5:]!r} []"]
         assert {(one.tokens, one.passes) for one in found} == {(4, 3)}
         monkeypatch.setattr(Tokenizer, "apply_chat", lambda *_: [1])
         with pytest.raises(NotHereError, match="guidance: ValueError: it reads this prompt as other tokens"):
@@ -222,10 +220,6 @@ def test_a_peer_that_hangs_is_ended_and_the_next_row_gets_a_new_one(environment:
         peers.close()
 
 
-TAG = Constraint.structural_tag({"structures": [{"begin": "<f=a>", "schema": {"enum": ["x"]}, "end": "</f>"}],
-                                 "triggers": ["<f="]})
-
-
 def test_what_a_peer_has_no_words_for_is_the_reason_of_a_row_left_out(environment: Path, tiny_model: Path) -> None:
     peers = Peers(Lab(config(tiny_model), bandwidth=1e10, pairs=1))
     [cell] = cells_named(["tool_call/0/gbnf/llama.cpp/1"])
@@ -235,28 +229,6 @@ def test_what_a_peer_has_no_words_for_is_the_reason_of_a_row_left_out(environmen
             peers.measure(cell)
     finally:
         peers.close()
-    for constraint in (TAG, Constraint("ebnf", source='root ::= "a"')):  # each has a source, which is no pattern
-        with pytest.raises(NotHereError, match=f"outlines is not asked for {constraint.kind}"):
-            _pattern("outlines", constraint)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, of what the libraries do when they are imported
-@pytest.mark.parametrize("library", ["xgrammar", "llguidance"])
-def test_a_structural_tag_in_a_library_s_own_words_lets_through_what_ours_does(library: str, tiny_model: Path) -> None:
-    hf = HFModel(str(tiny_model), "fp32", torch.device("cpu"))
-    make = _MAKERS[library](hf.model, hf.tokenizer)(TAG)
-    tokenizer = Tokenizer.from_folder(tiny_model)
-    for text, inside in (('so <f=a>"x"</f>', True), ('so <f=a>"y', False), ("so <f=b", False)):
-        processor, ids = make(), [0]
-        allowed = []
-        for token_id in tokenizer.spell(text):
-            scores = processor(torch.tensor([ids]), torch.zeros(1, hf.model.config.vocab_size))
-            allowed.append(bool(scores[0, token_id] == 0))
-            if not allowed[-1]:
-                break
-            ids.append(token_id)
-        assert all(allowed) is inside, text
 
 
 def test_an_answer_outside_the_language_is_counted() -> None:
@@ -305,23 +277,3 @@ def test_a_row_is_named_by_its_key() -> None:
     for key in ("light/6/xgrammar/plain/1", "nothing", "light/5/xgrammar/plain/0", "masks/none"):
         with pytest.raises(ConfigError, match="there is no row"):
             cells_named([key])
-
-
-@pytest.mark.parametrize(("pattern", "inside", "outside"), [
-    (r"[A-Z][a-z]{2,4}( x)?", ["Abc", "Abcde x"], ["ab", "Abcdef", "Abc y"]),
-    (r"(ja|„nein“|\])+", ["ja", "„nein“ja]"], ["", "nein"]),
-    (r'\{"a": [^"\\]*\}', ['{"a": }', '{"a": é-^}'], ['{"a": "}']),
-    (r"(|ab)c{0,1}", ["", "abc", "c"], ["abcc"]),
-])
-def test_a_grammar_in_gbnf_has_the_language_of_its_regex(pattern: str, inside: list[str], outside: list[str],
-                                                         tiny_model: Path) -> None:
-    tokenizer = Tokenizer.from_folder(tiny_model)
-    start = engine_named("xgrammar", tokenizer)(Constraint("ebnf", source=gbnf_of(Constraint.regex(pattern))))
-    for text in [*inside, *outside]:
-        walker, through = start(), True
-        for token_id in [*tokenizer.spell(text), min(tokenizer.vocabulary.stop_ids)]:
-            through = through and walker.mask()(token_id)
-            if not through:
-                break
-            walker.accept(token_id)
-        assert through is (text in inside), text
