@@ -181,8 +181,7 @@ class Growth:
 
     def _compile(self, of: str, size: int) -> _Measured:
         times, make = [], self._maker(of)
-        words = _WORDS[:1] if size >= 1000 else _WORDS  # a library may know a pattern that it has seen
-        for word in words:
+        for word in _WORDS:  # a library may know a pattern that it has seen
             constraint = record_regex(size, word)
             started = time.perf_counter()
             make(constraint)().mask()
