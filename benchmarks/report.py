@@ -119,17 +119,20 @@ def peers_table(rows: Sequence[Measurement]) -> str:
     """Other loops; a ratio is their time to finished text by ours, so above 1 ours is faster.
 
     `in the language` is there where an answer was checked: of one that is not, the times say little. The texts may
-    differ, so the milliseconds per byte of ours, plain, stand beside theirs.
+    differ, so the milliseconds per byte of ours, plain, stand beside theirs. Rows of several workloads are named by it.
     """
+    several = len({one.workload for one in rows}) > 1
     names = list(dict.fromkeys(name for one in rows for name in one.ratios))
     checked = ["valid_share"] if any("valid_share" in one.quality for one in rows) else []
     beside = ["stage5_plain_ms_per_byte"] if any("stage5_plain_ms_per_byte" in one.denominators for one in rows) else []
-    return table(("peer", "batch", "tokens", "passes", "ms/token", "ms/byte", *("ours" for _ in beside),
-                  *("in the language" for _ in checked), *(name.replace("_", " ") for name in names)),
-                 [(label(one), str(one.batch), str(one.counts["tokens"]), str(one.counts["steps"]), _ms(one.tpot_ms),
-                   _of(one.denominators, "ms_per_byte", _ms), *(_of(one.denominators, name, _ms) for name in beside),
-                   *(_of(one.quality, name, _share) for name in checked),
-                   *(interval(one.ratios.get(name)) for name in names)) for one in rows])
+    head = [*(["workload"] if several else []), "peer", "batch", "tokens", "passes", "ms/token", "ms/byte",
+            *("ours" for _ in beside), *("in the language" for _ in checked),
+            *(name.replace("_", " ") for name in names)]
+    return table(head, [
+        (*([one.workload] if several else []), label(one), str(one.batch), str(one.counts["tokens"]),
+         str(one.counts["steps"]), _ms(one.tpot_ms), _of(one.denominators, "ms_per_byte", _ms),
+         *(_of(one.denominators, name, _ms) for name in beside), *(_of(one.quality, name, _share) for name in checked),
+         *(interval(one.ratios.get(name)) for name in names)) for one in rows], texts=1 + several)
 
 
 def engines_table(ledger: Ledger) -> str:
