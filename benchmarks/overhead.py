@@ -45,6 +45,7 @@ FREE_TOKENS = 32
 CONSTRAINED_AIMS = {1: 1.02, 16: 1.04, 64: 1.06}
 LOOP_AIMS = {1: 1.05, 16: 1.10}
 
+_LEADS = 8
 _WAITING = {"overlap"}
 _NAMES = ("part", "what", "dtype", "threads", "batch")
 
@@ -89,10 +90,14 @@ class Overhead(Paired):
                     yield self.row("overlap", f"on by off, {what}", batch, sides[0], sides[1])
 
     def jump(self, batches: Sequence[int], lengths: Sequence[int]) -> Iterator[OverheadRow]:
-        """Stage 2 by stage 1, whole answers: the card, and literals of some characters between single free ones."""
+        """Stage 2 by stage 1, whole answers: the card, and literals of some characters between single free ones.
+
+        Of the literals twice: requests that are alike jump in the same turn, and those out of step one after the other.
+        """
         whole = self.workloads["card_regex"]
         card = replace(whole, questions=whole.questions[:1])
-        literals = [(f"literals of {length}", _literals(card, length)) for length in lengths]
+        literals = [(f"literals of {length}{', out of step' if leads > 1 else ''}", _literals(card, length, leads))
+                    for length in lengths for leads in (1, _LEADS)]
         with self.engine(2) as jumping, self.engine(1) as plain:
             for what, workload in [("the card regex", card), *literals]:
                 for batch in batches if workload is not card else batches[:1]:
@@ -102,10 +107,15 @@ class Overhead(Paired):
                                    0.6 if workload is card else None)
 
 
-def _literals(like: Workload, length: int) -> Workload:
-    """Six literals of `length` characters, each behind a letter that the model may choose."""
+def _literals(like: Workload, length: int, leads: int) -> Workload:
+    """Six literals of `length` characters, each behind a letter that the model may choose.
+
+    There are `leads` requests: each begins with one letter more than the one before it.
+    """
     text = "the ship sails on and on over the sea and comes home late in the year "[:length]
-    return replace(like, questions=(Question(like.questions[0].prompt, Constraint.regex(f"([a-z]{text}){{6}}")),))
+    return replace(like, questions=tuple(
+        Question(like.questions[0].prompt, Constraint.regex("[a-z]" * lead + f"([a-z]{text}){{6}}"))
+        for lead in range(leads)))
 
 
 def _free_run(engine: Engine, workload: Workload, batch: int) -> Run:
