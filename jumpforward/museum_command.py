@@ -20,7 +20,7 @@ museum_app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich
 
 @museum_app.command("list", cls=Command)
 def list_rows(as_json: AsJson = False) -> int:
-    """List the bugs, with the commit that mended each."""
+    """List the bugs, with the commit that mended the last of each."""
     if as_json:
         _print_json([row.as_dict() for row in all_rows()])
         return OK
@@ -34,7 +34,8 @@ def list_rows(as_json: AsJson = False) -> int:
     table.add_column("what happened")
     table.add_column("mended", no_wrap=True)
     for row in all_rows():
-        mended = f"{row.found[0].date} {row.found[0].commit}" if row.found else "never"
+        last = max(row.found, key=lambda one: one.date, default=None)  # until the last of them some of it was there
+        mended = f"{last.date} {last.commit}" if last is not None else "never"
         table.add_row(str(row.number), ", ".join(map(str, row.stages)), Text(row.title), mended)
     print_rich(table, Text(f"{len(all_rows())} rows; jumpforward museum show N tells one of them"))
     return OK

@@ -147,7 +147,8 @@ assert drafted.token_ids == plain.token_ids
 # ## "Is it the grammar, or the loop?"
 #
 # When a constrained server is slow, look at these fields of a step, in this order: is there a grammar at all; how many
-# rows were filled; did the ranks synchronise tokens; was overlap on, and if not, why; what came of drafts.
+# rows were filled; did the ranks synchronise tokens; was overlap on, and if not, why; what came of drafts. Only what is
+# left then is the grammar itself.
 
 # %%
 Table(["pass", "has_grammar", "rows filled", "tp_token_sync", "overlap", "drafted/accepted", "constrain, ms", "forward, ms"],
@@ -283,7 +284,8 @@ Table(["overlap", "ms for four requests", "mask, ms a row"], rows)
 # > "With overlap the GPU computes pass n+1 while the CPU post-processes pass n. A grammar breaks the symmetry: the forward
 # > of n+1 only needs token n, but its mask needs the matcher to have accepted token n. So sampling is delayed: launch,
 # > process results, fill the mask, then sample. Where even the input depends on the results, as with speculative drafts,
-# > you shut the gate for that round. To debug I check, in order: has_grammar, rows filled, token sync, gate reason, drafts."
+# > you shut the gate for that round. To debug I check, in order: has_grammar, rows filled, token sync, gate reason, drafts; only then the
+# > grammar."
 #
 # ## The commits
 #

@@ -258,7 +258,7 @@ Table(["format", "mode", "passes", "accepted/drafted", "forced", "ms"], rows)
 # ## The commits
 #
 # - [`935cda944b`](https://github.com/sgl-project/sglang/commit/935cda944b82d4828e9efb6606cd449afa4cd71c) (2025-03-03, #4032): jump-forward leaves the scheduler.
-# - [`6350042696`](https://github.com/sgl-project/sglang/commit/6350042696aa75a7ae1b4707a908ecbafa40015d) (2025-11-27, #13425): grammars with the second speculative loop, and the bug of row 53.
+# - [`6350042696`](https://github.com/sgl-project/sglang/commit/6350042696aa75a7ae1b4707a908ecbafa40015d) (2025-11-27, #13425): grammars with the second speculative loop, and an end to the bug of row 53.
 # - [`578b119bc6`](https://github.com/sgl-project/sglang/commit/578b119bc66746d096a14917245af93c503674a1) (2026-01-31, #17585): n-gram drafts with a grammar.
 # - [`b4616dcbf5`](https://github.com/sgl-project/sglang/commit/b4616dcbf54305fab69a0537ba481b7aa05a1418) (2026-04-15, #21723): the end is tested after each accepted token.
 # - [`9bb9d17e1a`](https://github.com/sgl-project/sglang/commit/9bb9d17e1ab26d50b91e5672b7ffcac800faafc7) (2026-06-19, #28682): what is booked is what was emitted.

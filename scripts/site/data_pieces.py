@@ -17,7 +17,7 @@ def exercises(page: Page) -> str:
     for path in sorted((ROOT / "exercises").glob("*/exercise.toml")):
         one = tomllib.loads(path.read_text(encoding="utf-8"))
         cells = (int(path.parent.name[:2]), one["title"], one["minutes"], one["difficulty"],
-                 ", ".join(map(str, one["stages"])), one["replaces"])
+                 ", ".join(map(str, one["stages"])) or page.say("loop"), one["replaces"])
         rows.append(f"| {' | '.join(map(str, cells))} |\n")
     head = " | ".join(page.say(name) for name in (
         "number", "exercise", "minutes", "difficulty", "stages", "what your file takes the place of"))

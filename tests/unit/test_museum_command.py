@@ -45,7 +45,8 @@ def test_the_list_for_people_has_a_line_a_row_with_its_commit(
     code, out, _ = printed(capsys, "list")
     assert code == 0
     for row in all_rows():
-        mended = f"{row.found[0].date} {row.found[0].commit}" if row.found else "never"
+        dates = sorted((one.date, one.commit) for one in row.found)
+        mended = " ".join(dates[-1]) if dates else "never"
         assert re.search(rf"^ *{row.number} .*{re.escape(mended)} *$", out, re.MULTILINE), row.number
     assert f"{len(all_rows())} rows" in out
 
