@@ -24,12 +24,13 @@ class BarePass:
     Args:
         engine: what its prefix cache held is forgotten.
         batch: requests. context: tokens of each after the pass. fed: tokens of each that the pass feeds.
+        scored: of how many of these, the last ones, it computes logits; None for all.
 
     Raises:
         ValueError: the engine's memory is too small.
     """
 
-    def __init__(self, engine: Engine, batch: int, context: int, fed: int = 1) -> None:
+    def __init__(self, engine: Engine, batch: int, context: int, fed: int = 1, scored: int | None = None) -> None:
         memory, self._engine = engine.parts.memory, engine
         self._rows: list[int] = []
         memory.cache.reset()
@@ -45,10 +46,11 @@ class BarePass:
         self._batch = ForwardBatch(
             mode=ForwardMode.DECODE if fed == 1 else ForwardMode.EXTEND, input_ids=torch.arange(batch * fed) + 100,
             positions=positions, out_slots=own[:, context - fed:].flatten(), table_rows=torch.tensor(self._rows),
-            seq_lens=[context] * batch, extend_lens=[fed] * batch, logits_index=torch.arange(batch * fed))
+            seq_lens=[context] * batch, extend_lens=[fed] * batch,
+            logits_index=torch.arange(batch * fed).view(batch, fed)[:, fed - (scored or fed):].flatten())
 
     def __call__(self) -> Tensor:
-        """[batch * fed, width] float32 logits."""
+        """[batch * scored, width] float32 logits."""
         return self._engine.parts.runner.forward(self._batch)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.overhead`: what the engine adds to the model's forward pass, in pairs.
 
-Six parts, each against what it is to be compared with, in turn and in one process, so that the machine's drift meets
+Seven parts, each against what it is to be compared with, in turn and in one process, so that the machine's drift meets
 both: now the one first and now the other. A ratio is the median over the pairs. On a machine with other work to do,
 `--clock cpu` counts the process's own time on the processor in place of the wall's: the same on an idle machine, as
 long as there is one thread that never waits.
@@ -9,6 +9,7 @@ long as there is one thread that never waits.
     constrained  time per token with a constraint, and of the same prompts without one, to the same lengths
     overlap      the loop with overlap, and without
     jump         stage 2 with its jumps, and stage 1, on the card regex; and where a jump begins to pay
+    rows         the passes of the nine requests in each mode of stage 5, and as many passes of one position each
     generate     `transformers.generate` without a constraint, and ours: one request, and 16 of unequal lengths
     trial        `transformers` with xgrammar's logits processor, and each mode of stage 5, request by request
 """
@@ -30,9 +31,10 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.beside_transformers import BesideTransformers
+from benchmarks.beside_transformers import TRIAL_AIMS, BesideTransformers
 from benchmarks.ledger import Interval, Ledger, NotHereError
 from benchmarks.paired import OverheadRow, Paired, seconds_of
+from benchmarks.pass_sizes import PassSize, bare_seconds, pass_sizes
 from benchmarks.recorded_passes import RecordedPasses
 from benchmarks.report import interval
 from benchmarks.serving import Run, serve, serve_free
@@ -105,6 +107,20 @@ class Overhead(Paired):
                     sides[0](), sides[1]()
                     yield self.row("jump", what, batch, sides[0], sides[1],
                                    0.6 if workload is card else None)
+
+    def rows(self) -> Iterator[OverheadRow]:
+        """What it costs that a pass reads several tokens: bare passes alone, of the sizes that the nine requests had.
+
+        Beside them the same number of passes, each of one position; the prompts' own passes are in both.
+        """
+        workload = self.workloads["nine_requests"]
+        for mode in TRIAL_AIMS:
+            with self.engine(5, "xgrammar", jump=mode, trace=True) as engine:
+                passes = pass_sizes(serve(engine, workload, 1))
+            with self.engine(5, "xgrammar") as engine:
+                many = partial(bare_seconds, engine, passes)
+                single = partial(bare_seconds, engine, [one if one.prompt else PassSize(1, 1) for one in passes])
+                yield self.row("rows", f"5+{mode}, {len(passes)} passes", 1, many, single)
 
 
 def _literals(like: Workload, length: int, leads: int) -> Workload:
@@ -180,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
                                                  given.workload or ("json_five_fields", "card_regex")),
         "overlap": lambda: bench.overlap(given.batch or (1, 16)),
         "jump": lambda: bench.jump(given.batch or (1, 4, 16), given.length or (2, 8, 32)),
-        "generate": lambda: beside.generate(given.batch or (1, 16)),
+        "rows": bench.rows, "generate": lambda: beside.generate(given.batch or (1, 16)),
         "trial": beside.trial}
     if unknown := set(given.parts) - parts.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")

@@ -56,16 +56,15 @@ class Paired:
     _loaded: LoadedModel | None = field(default=None, init=False)
 
     def engine(self, stage: int, backend: str | None = None, *, overlap: bool = False, jump: BackendJump = "none",
-               jump_forward: bool = True) -> Engine:
+               trace: bool = False) -> Engine:
         """An engine; the model is loaded once."""
-        options = StageOptions(backend_jump=jump, jump_forward=jump_forward)
-        engine = Engine(replace(self.config, stage=stage, backend=backend, overlap=overlap, options=options),
-                        loaded=self._loaded)
+        engine = Engine(replace(self.config, stage=stage, backend=backend, overlap=overlap, trace=trace or None,
+                                options=StageOptions(backend_jump=jump)), loaded=self._loaded)
         self._loaded = engine.parts.loaded
         return engine
 
     def row(self, part: str, what: str, batch: int, one: Seconds, other: Seconds,
-             aim: float | None = None) -> OverheadRow:
+            aim: float | None = None) -> OverheadRow:
         """One by other."""
         times: tuple[list[float], list[float]] = ([], [])
         for pair in range(self.pairs):

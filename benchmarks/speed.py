@@ -139,12 +139,18 @@ class Speed:
             target = round(1 / 1.15, 2) if self.dtype == "bf16" else None
             return self.row("1 position, ours 8", 1, eight, one, target)
 
-    def profile(self, engine: Engine, batch: int, fed: int, bandwidth: float) -> dict[str, Any]:
-        """A pass's time, the memory's limit, and the shares of its parts; `fed` positions of each request."""
+    def profile(self, engine: Engine, batch: int, fed: int, bandwidth: float | None) -> dict[str, Any]:
+        """A pass's time, the memory's limit, and the shares of its parts; `fed` positions of each request.
+
+        Without a `bandwidth` there is no limit: `weight_bytes` counts the bytes of the dtype.
+        """
         with BarePass(engine, batch, self.context, fed) as one:
-            floor = 1e3 * (weight_bytes(engine) + kv_bytes(engine, batch * self.context)) / bandwidth
-            return {"of": "ours", "batch": batch, "positions": fed, "ms": self._middle(one, lambda: None),
-                    "roofline_ms": round(floor, 2)} | shares_of(one, self.passes)
+            n_bytes = weight_bytes(engine) + kv_bytes(engine, batch * self.context)
+            weights = engine.config.weights
+            return {"of": "ours" if weights == "auto" else f"ours, {weights}", "batch": batch, "positions": fed,
+                    "ms": self._middle(one, lambda: None),
+                    "roofline_ms": None if bandwidth is None else round(1e3 * n_bytes / bandwidth, 2),
+                    } | shares_of(one, self.passes)
 
     def profile_of_transformers(self, engine: Engine) -> dict[str, Any]:
         """The same of a decode pass of `transformers`, one request."""
@@ -185,6 +191,9 @@ def measure(speed: Speed, *, peers: bool) -> dict[str, Any]:
             rows += speed.beside_kind(engine, "int8", (1, 4, 16), target=1.3)
         bandwidth = bandwidth_by(speed.clock)
         profiles = [speed.profile(engine, batch, fed, bandwidth) for batch, fed in _PROFILED]
+        if speed.dtype == "bf16":
+            with speed.engine("int8") as rounded:
+                profiles.append(speed.profile(rounded, 1, 1, None))
         if peers:
             with suppress(NotHereError):  # said above
                 profiles.append(speed.profile_of_transformers(engine))

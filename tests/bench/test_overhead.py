@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import beside_transformers
+from benchmarks.bare_pass import BarePass
 from benchmarks.beside_transformers import BesideTransformers
 from benchmarks.ledger import Interval
 from benchmarks.overhead import Overhead, main, merged, table
 from benchmarks.paired import OverheadRow
+from benchmarks.pass_sizes import bare_seconds, pass_sizes
 from benchmarks.peer_loops import Answer
 from benchmarks.peer_transformers import TransformersLoop
 from benchmarks.recorded_passes import RecordedPasses
@@ -59,6 +62,24 @@ def test_every_part_has_its_rows(bench: Overhead) -> None:
         ("jump", "literals of 4, out of step", 2)]
     assert all(row.ratio.pairs == 2 and row.ratio.median > 0 for row in rows)
     assert [row.aim for row in rows if row.part == "jump"] == [0.6, *[None] * 4]
+
+
+def test_the_passes_of_a_run_are_taken_with_what_they_read_and_score(bench: Overhead) -> None:
+    workload = replace(bench.workloads["ship_card"], max_new_tokens=64)
+    for mode in ("none", "draft", "force"):
+        with bench.engine(5, "xgrammar", jump=mode, trace=True) as engine:
+            run = serve(engine, workload, 1)
+        sizes = pass_sizes(run)
+        assert len(sizes) == run.results[0].metrics.forward_passes
+        assert [one.prompt for one in sizes] == [True] + [False] * (len(sizes) - 1)
+        assert sizes[0].fed >= len(run.results[0].prompt_ids)
+        fed, scored = max(one.fed for one in sizes[1:]), max(one.scored for one in sizes[1:])
+        assert (fed > 1, scored > 1) == {"none": (False, False), "draft": (True, True), "force": (True, False)}[mode]
+    with bench.engine(5, "xgrammar") as engine:
+        with BarePass(engine, 2, 16, 5, 3) as one:
+            assert one().shape[0] == 6
+        assert bare_seconds(engine, sizes) > 0
+        engine.check_integrity()
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_the_command_writes_a_file_and_goes_on_with_it(tiny: Path, tmp_path: Pat
         assert (("int8 beside packed", 1) in kinds) == (part["dtype"] == "bf16")
         passes = [(one["of"], one["batch"], one["positions"]) for one in part["profiles"]]
         assert passes[:4] == [("ours", 1, 1), ("ours", 1, 8), ("ours", 16, 1), ("ours", 32, 1)]
-        assert passes[4:] == [("transformers", 1, 1)] * (part["dtype"] == "fp32")
+        assert passes[4:] == [("ours, int8" if part["dtype"] == "bf16" else "transformers", 1, 1)]
         for one in part["profiles"]:
             assert sum(one[name] for name in ("linear", "attention", "gather", "other")) == pytest.approx(1, abs=1e-3)
             assert one["linear"] > 0
