@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 
+from benchmarks.denominators import timed
 from benchmarks.ledger import Interval
 from benchmarks.paired import OverheadRow, Paired, Seconds, seconds_of
 from benchmarks.peer_transformers import HFModel, TransformersLoop
@@ -25,7 +25,9 @@ FREE_TOKENS = 32
 """Of an answer, where there is one request."""
 
 LONGEST = 256
-"""Tokens of the longest answer, where there are several; the others are as many sixteenths of it, and so on."""
+"""Tokens of the longest of several answers; of sixteen the shortest has a sixteenth of it, the next two, and so on."""
+
+_CPU = torch.device("cpu")
 
 
 class BesideTransformers(Paired):
@@ -46,7 +48,7 @@ class BesideTransformers(Paired):
                 questions = self._questions(batch)
                 lengths = [FREE_TOKENS] if batch == 1 else [LONGEST * (row + 1) // batch for row in range(batch)]
                 workload = Workload("free", "", "", questions, max(lengths), (batch,), ())
-                sides = [partial(_timed, partial(peer.answer, questions, max(lengths), least=max(lengths))),
+                sides = [partial(timed, partial(peer.answer, questions, max(lengths), least=max(lengths)), _CPU),
                          partial(_free_seconds, partial(serve_free, engine, workload, batch, lengths))]
                 sides[0](), sides[1]()
                 what = "free" if batch == 1 else f"free, answers of {min(lengths)} to {max(lengths)} tokens"
@@ -74,7 +76,7 @@ class BesideTransformers(Paired):
                 one = replace(whole, questions=(question,))
                 sides: list[tuple[list[float], Seconds]] = [
                     (seconds[mode], partial(seconds_of, engine, one, 1)) for mode, engine in engines.items()]
-                sides.append((other, partial(_timed, partial(peer.answer, [question], whole.max_new_tokens))))
+                sides.append((other, partial(timed, partial(peer.answer, [question], whole.max_new_tokens), _CPU)))
                 for found, side in sides if turn % 2 else sides[::-1]:
                     found.append(side())
             theirs.append(other)
@@ -89,18 +91,12 @@ class BesideTransformers(Paired):
                               Interval.of(ratios), TRIAL_AIMS[mode], self.clock)
 
     def _model(self) -> HFModel:
-        return HFModel(str(locate_model(self.config.model)), self.config.dtype, torch.device("cpu"))
+        return HFModel(str(locate_model(self.config.model)), self.config.dtype, _CPU)
 
     def _questions(self, count: int) -> tuple[Question, ...]:
         """The shortest prompts of all workloads, each once."""
         prompts = {one.prompt for workload in self.workloads.values() for one in workload.questions}
         return tuple(Question(prompt, None) for prompt in sorted(prompts, key=lambda one: (len(one), one))[:count])
-
-
-def _timed(body: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    body()
-    return time.perf_counter() - started
 
 
 def _middle_ms(runs: Sequence[Sequence[float]]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.bare_pass import BarePass
+from benchmarks.denominators import timed
 from benchmarks.serving import Run
 from shared_runtime.engine import Engine
 
@@ -47,11 +47,5 @@ def bare_seconds(engine: Engine, passes: Sequence[PassSize]) -> float:
     total = 0.0
     for size, count in Counter(passes).items():
         with BarePass(engine, 1, max(size.fed, _CONTEXT), size.fed, size.scored) as one:
-            total += count * statistics.median(_timed(one) for _ in range(_REPEATS))
+            total += count * statistics.median(timed(one, engine.config.torch_device) for _ in range(_REPEATS))
     return total
-
-
-def _timed(one: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    one()
-    return time.perf_counter() - started
