@@ -203,6 +203,8 @@ class _FreeList:
         self._is_free[places] = True
         self._stack[self.available : self.available + n] = places.flip(0) + self._first
         self.available += n
+        if self.available == self._count:
+            self.clear()  # in order again: the next request's ids lie side by side, which attention reads in place
 
     def listed(self) -> list[int]:
         ids: list[int] = self._stack[: self.available].sort().values.tolist()

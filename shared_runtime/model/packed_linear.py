@@ -6,6 +6,7 @@ memory's speed, and up to some sixteen rows cost little more than one.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 
 import torch
@@ -21,6 +22,10 @@ float32."""
 _INT8_ROWS = 4
 """With more rows than this the kernel for 8-bit weights is slower than the packed product."""
 
+_WIDE_ROWS = 64
+"""From so many rows on a bfloat16 product is made in float32 where the processor has no tiles for it. Measured: from 48
+rows on making the weights float32 anew each time costs no more than it saves."""
+
 _LEVELS = 127
 
 
@@ -35,17 +40,29 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32
 
 
+def has_fast_float32(dtype: torch.dtype) -> bool:
+    """Whether many rows of `dtype` are multiplied faster in float32: bfloat16, on an x86 processor without tiles (AMX).
+
+    Its vectors multiply and add as many numbers of the one kind as of the other at a time, and oneDNN's float32 product
+    comes nearer to that. A float32 product of bfloat16 numbers is the same one, added up as exactly.
+    """
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return dtype == torch.bfloat16 and x86 and not torch.cpu._is_amx_tile_supported()
+
+
 class PackedLinear:
     """A product by oneDNN from a packed copy of the weight (float32 or bfloat16, on a CPU that `can_pack`).
 
     In float32 the plain product of one row is as fast as memory allows, and the packed one is a tenth slower. So the
-    plain weights are kept too, which cost no memory while they are mapped from their file, and multiply a lone row.
+    plain weights are kept too, which cost no memory while they are mapped from their file, and multiply a lone row. In
+    bfloat16 they multiply many rows, where that is faster in float32.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         """Make the copy."""
         weight, self._bias = joined(parts)
         self._lone = list(parts) if weight.dtype == torch.float32 else []
+        self._many = [part for part, _ in parts] if has_fast_float32(weight.dtype) else []
         self._width = weight.shape[0]
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_FOR)
 
@@ -55,10 +72,19 @@ class PackedLinear:
         if n_rows == 1 and self._lone:
             found = [F.linear(x, weight, bias) for weight, bias in self._lone]
             return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+        if n_rows >= _WIDE_ROWS and self._many:
+            return self._in_float32(x)
         if n_rows == 0:
             return x.new_empty((0, self._width))
         product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return product
+
+    def _in_float32(self, x: Tensor) -> Tensor:
+        """The product, rounded once at the end. Its float32 weights are made for this call alone and not kept."""
+        wide = torch.empty((self._width, x.shape[1]))
+        for place, part in zip(wide.split([len(part) for part in self._many]), self._many, strict=True):
+            place.copy_(part)  # a third faster than torch.cat
+        return F.linear(x.float(), wide, None if self._bias is None else self._bias.float()).to(x.dtype)
 
     def memory(self) -> list[tuple[int, int]]:
         """Address and size in bytes of the copy."""

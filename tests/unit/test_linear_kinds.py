@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from shared_runtime.config import EngineConfig
 from shared_runtime.errors import ConfigError
 from shared_runtime.model import linear_kind as kinds
+from shared_runtime.model import packed_linear
 from shared_runtime.model.config import ModelConfig
 from shared_runtime.model.decoder import Decoder
 from shared_runtime.model.huge_pages import into_huge_pages
@@ -57,6 +59,43 @@ def test_a_packed_layer_is_the_plain_one(shape: tuple[int, int], dtype: torch.dt
                 found = layer(x)
                 assert (found.dtype, found.shape) == (dtype, expected.shape)
                 assert rows == 0 or float((found - expected).abs().max()) <= tolerance
+
+
+@packs
+@pytest.mark.parametrize("biases", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("tiles", [False, True], ids=["no tiles", "tiles"])
+def test_many_rows_are_multiplied_in_float32_where_the_processor_has_no_tiles(
+        monkeypatch: pytest.MonkeyPatch, tiles: bool, biases: bool) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    parts = parts_of([(96, 64), (32, 64)], torch.bfloat16, biases=biases)
+    layer, real, wide = PackedLinear(parts), F.linear, []
+
+    def watched(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        wide.append(x.dtype == weight.dtype == torch.float32)
+        return real(x, weight, bias)
+
+    for rows in (63, 64, 65):
+        x = torch.randn((rows, 64), generator=torch.Generator().manual_seed(rows)).bfloat16()
+        with monkeypatch.context() as patched:
+            patched.setattr(F, "linear", watched)
+            wide.clear()
+            found = layer(x)
+        assert wide == ([True] if rows >= 64 and not tiles else [])
+        assert (found.dtype, found.shape) == (torch.bfloat16, (rows, 128))
+        # Rounded once, at the end, whichever way it went.
+        torch.testing.assert_close(found.double(), oracle(parts, x), rtol=2**-8, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "machine", "tiles", "expected"), [
+    (torch.bfloat16, "x86_64", False, True), (torch.bfloat16, "AMD64", False, True),
+    (torch.bfloat16, "x86_64", True, False), (torch.bfloat16, "aarch64", False, False),
+    (torch.float32, "x86_64", False, False)])
+def test_float32_is_faster_for_bfloat16_on_x86_without_tiles_alone(
+        monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, machine: str, tiles: bool, expected: bool) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+    assert packed_linear.has_fast_float32(dtype) is expected
 
 
 def test_one_part_of_several_may_lack_a_bias() -> None:

@@ -59,6 +59,17 @@ def test_freed_slots_come_back_in_any_order() -> None:
     assert sorted(again.tolist()) == sorted(taken[torch.tensor([0, 3, 5])].tolist())
 
 
+def test_when_everything_is_free_slots_come_side_by_side_again() -> None:
+    pool = kv_pool(8)
+    taken = pool.alloc(8)
+    assert taken is not None
+    for one in (3, 0, 7, 5, 1, 2, 6, 4):
+        pool.free(taken[one:one + 1])
+    again = pool.alloc(8)
+    assert again is not None
+    assert again.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(("slots", "said"), [
     ([0], "out of range"), ([9], "out of range"), ([-1], "out of range"),
     ([6], "free already"), ([1, 2, 1], "twice"),
