@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import statistics
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from benchmarks.denominators import timed
 from benchmarks.ledger import NotHereError
 from shared_runtime.engine import Engine
 from shared_runtime.forward_batch import ForwardBatch, ForwardMode
@@ -31,7 +33,7 @@ class BarePass:
     """
 
     def __init__(self, engine: Engine, batch: int, context: int, fed: int = 1, scored: int | None = None) -> None:
-        memory, self._engine = engine.parts.memory, engine
+        memory, self._engine, device = engine.parts.memory, engine, engine.config.torch_device
         self._rows: list[int] = []
         memory.cache.reset()
         self._slots = memory.pool.alloc(batch * context)
@@ -41,13 +43,13 @@ class BarePass:
         self._rows = [row for row in (memory.tables.alloc() for _ in range(batch)) if row is not None]
         # Requests that decode together take their slots in turn, so those of one lie scattered.
         own = self._slots.view(context, batch).t() if batch > 1 else self._slots.view(1, context)
-        memory.tables.table[torch.tensor(self._rows), :context] = own
-        positions = torch.arange(context - fed, context).repeat(batch)
+        rows, tokens = torch.tensor(self._rows, device=device), torch.arange(batch * fed, device=device)
+        memory.tables.table[rows, :context] = own
         self._batch = ForwardBatch(
-            mode=ForwardMode.DECODE if fed == 1 else ForwardMode.EXTEND, input_ids=torch.arange(batch * fed) + 100,
-            positions=positions, out_slots=own[:, context - fed:].flatten(), table_rows=torch.tensor(self._rows),
-            seq_lens=[context] * batch, extend_lens=[fed] * batch,
-            logits_index=torch.arange(batch * fed).view(batch, fed)[:, fed - (scored or fed):].flatten())
+            mode=ForwardMode.DECODE if fed == 1 else ForwardMode.EXTEND, input_ids=tokens + 100,
+            positions=torch.arange(context - fed, context, device=device).repeat(batch),
+            out_slots=own[:, context - fed:].flatten(), table_rows=rows, seq_lens=[context] * batch,
+            extend_lens=[fed] * batch, logits_index=tokens.view(batch, fed)[:, fed - (scored or fed):].flatten())
 
     def __call__(self) -> Tensor:
         """[batch * scored, width] float32 logits."""
@@ -68,6 +70,22 @@ class BarePass:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+
+def bare_forward_ms(engine: Engine, batch: int, context: int, repeats: int = 8) -> float:
+    """The median of `bare_forward_times`."""
+    return statistics.median(bare_forward_times(engine, batch, context, repeats))
+
+
+def bare_forward_times(engine: Engine, batch: int, context: int, repeats: int = 8) -> list[float]:
+    """Milliseconds of decode passes, each request with `context` tokens: no loop, no sampling, no grammar.
+
+    Raises:
+        ValueError: as `BarePass`.
+    """
+    with BarePass(engine, batch, context) as one:
+        times = [timed(one, engine.config.torch_device) for _ in range(repeats + 1)]
+    return [1e3 * one for one in times[1:]]  # the first one chooses kernels
 
 
 class TransformersPass:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from benchmarks.bare_pass import bare_forward_times
 from benchmarks.curve import Point
-from benchmarks.denominators import bare_forward_times, kv_bytes, weight_bytes
+from benchmarks.denominators import kv_bytes, weight_bytes
 from benchmarks.ledger import percentiles
 from benchmarks.mask_engines import MakeWalker, engine_named, fsm_builder
 from benchmarks.serving import serve, serve_free

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.denominators import bare_forward_ms, kv_bytes, weight_bytes
+from benchmarks.bare_pass import bare_forward_ms
+from benchmarks.denominators import kv_bytes, weight_bytes
 from benchmarks.ledger import Interval, Measurement, percentiles
 from benchmarks.plan import Cell
 from benchmarks.serving import Run, allowed_mass, compiles_of, counts_of, serve, serve_free, share_of_phase

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 import torch
 
-from benchmarks.denominators import bare_forward_ms, kv_bytes, weight_bytes
+from benchmarks.bare_pass import bare_forward_ms
+from benchmarks.denominators import kv_bytes, weight_bytes
 from benchmarks.ledger import Ledger, Measurement
 from benchmarks.measuring import Lab, edit_distance, edit_share, with_bounds
 from benchmarks.modes import modes_of
