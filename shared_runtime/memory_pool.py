@@ -177,13 +177,16 @@ class _FreeList:
         self._first = first
         self._count = count
         self._noun = noun
+        self._stack = torch.empty(count, dtype=torch.int64)
+        self._is_free = torch.empty(count, dtype=torch.bool)
         self.clear()
 
     def clear(self) -> None:
         """All of them are free."""
+        # In place: tensors made inside a pass, in inference mode, could not be written to outside.
         # The stack's top is its end: the lowest ids come out first, and what was freed last is reused first.
-        self._stack = torch.arange(self._first + self._count - 1, self._first - 1, -1, dtype=torch.int64)
-        self._is_free = torch.ones(self._count, dtype=torch.bool)
+        torch.arange(self._first + self._count - 1, self._first - 1, -1, out=self._stack)
+        self._is_free.fill_(True)
         self.available = self._count
 
     def take(self, n: int) -> Tensor | None:
