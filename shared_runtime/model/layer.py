@@ -17,6 +17,9 @@ from shared_runtime.attention import LayerAttention
 from shared_runtime.model.linear import Linear, exact_silu
 from shared_runtime.model.rope import Rotation
 
+_FEW_NUMBERS = 8192
+"""Measured: up to some fourteen rows of 576 the layer norm is the faster one, in bfloat16 more than in float32."""
+
 
 class Norm(Protocol):
     """A norm over the last dimension."""
@@ -57,11 +60,22 @@ class RMSNorm:
 
 
 class FusedRMSNorm(RMSNorm):
-    """The same by torch's own function: fewer calls, and rounded once at the end."""
+    """The same by torch's own functions: fewer calls, and rounded once at the end.
+
+    For few numbers the calls are what takes time, and `rms_norm` makes ten of them inside. The layer norm of x beside
+    -x is one: their mean is zero, so their variance is the mean square of x.
+    """
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        super().__init__(weight, eps)
+        self._twice = torch.cat([weight, weight])
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
-        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
+        if x.numel() > _FEW_NUMBERS:
+            return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
+        both = torch.cat([x, x.neg()], dim=-1)
+        return F.layer_norm(both, self._twice.shape, self._twice, None, self._eps)[..., :x.shape[-1]]
 
 
 @dataclass(frozen=True, slots=True)
