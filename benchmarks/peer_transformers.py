@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,8 +21,21 @@ from benchmarks.peer_loops import Answer
 from benchmarks.workloads import Question
 from shared_runtime.constraint import Constraint
 
+ONE_FOR_ALL = "this peer takes one constraint for a whole batch"
+
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_Make = Callable[[Constraint], Callable[[], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """What a library offers to `generate`.
+
+    Attributes:
+        compile: a constraint. processor: a new logits processor, from what each request of a batch was compiled to.
+    """
+
+    compile: Callable[[Constraint], Any]
+    processor: Callable[[list[Any]], Any]
 
 
 class HFModel:
@@ -58,13 +72,13 @@ class TransformersLoop:
 
     def __init__(self, hf: HFModel, library: str | None) -> None:
         self._hf = hf
-        self._make = None if library is None else _MAKERS[library](hf.model, hf.tokenizer)
-        self._compiled: dict[Constraint, Callable[[], Any]] = {}
+        self._library = None if library is None else _LIBRARIES[library](hf.model, hf.tokenizer)
+        self._compiled: dict[Constraint, Any] = {}
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile."""
-        if self._make is not None:
-            self._compiled[constraint] = self._make(constraint)
+        if self._library is not None:
+            self._compiled[constraint] = self._library.compile(constraint)
 
     def begin(self) -> None:
         """It keeps nothing."""
@@ -85,12 +99,12 @@ class TransformersLoop:
         """The model is shared."""
 
     def _processors(self, wave: Sequence[Question]) -> list[Any]:
-        if self._make is None:
+        if self._library is None:
             return []
-        distinct = {one.constraint for one in wave}
-        if len(distinct) > 1 or None in distinct:
-            raise NotHereError("this peer takes one constraint for a whole batch")
-        return [self._compiled[one]() for one in distinct if one is not None]
+        constraints = [one.constraint for one in wave if one.constraint is not None]
+        if len(constraints) < len(wave):
+            raise NotHereError("a logits processor masks every request of a batch or none")
+        return [self._library.processor([self._compiled[one] for one in constraints])]
 
 
 class OutlinesLoop:
@@ -122,7 +136,7 @@ class OutlinesLoop:
         distinct = {one.constraint for one in wave}
         constraint = distinct.pop()
         if distinct or constraint is None:
-            raise NotHereError("this peer takes one constraint for a whole batch")
+            raise NotHereError(ONE_FOR_ALL)
         rows: list[list[int]] = []
         ask = self._hf.model.generate
 
@@ -156,29 +170,27 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _xgrammar(model: Any, tokenizer: Any) -> _Make:
+def _xgrammar(model: Any, tokenizer: Any) -> _Library:
     xgrammar, hf = _module("xgrammar"), _module("xgrammar.contrib.hf")
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=model.config.vocab_size)
     compiler = xgrammar.GrammarCompiler(info, max_threads=1)
 
-    def make(constraint: Constraint) -> Callable[[], Any]:
+    def compiled(constraint: Constraint) -> Any:
         if constraint.kind == "json_schema":
-            grammar = compiler.compile_json_schema(constraint.source, any_whitespace=False)
-        elif constraint.kind == "ebnf":
-            grammar = compiler.compile_grammar(constraint.source)
-        elif constraint.kind == "structural_tag":
+            return compiler.compile_json_schema(constraint.source, any_whitespace=False)
+        if constraint.kind == "ebnf":
+            return compiler.compile_grammar(constraint.source)
+        if constraint.kind == "structural_tag":
             tag = json.loads(constraint.source)
             items = [xgrammar.StructuralTagItem(**one) for one in tag["structures"]]
-            grammar = compiler.compile_structural_tag(
+            return compiler.compile_structural_tag(
                 xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"]))
-        else:
-            grammar = compiler.compile_regex(_pattern("xgrammar", constraint))
-        return lambda: hf.LogitsProcessor(grammar)
+        return compiler.compile_regex(_pattern("xgrammar", constraint))
 
-    return make
+    return _Library(compiled, hf.LogitsProcessor)
 
 
-def _llguidance(model: Any, tokenizer: Any) -> _Make:
+def _llguidance(model: Any, tokenizer: Any) -> _Library:
     """The library has masks for torch, and no processor for transformers: the few lines of one are here."""
     llguidance, hf, ll_torch = _module("llguidance"), _module("llguidance.hf"), _module("llguidance.torch")
     tokens = hf.from_tokenizer(tokenizer, n_vocab=model.config.vocab_size)
@@ -187,14 +199,14 @@ def _llguidance(model: Any, tokenizer: Any) -> _Make:
     class Processor:
         """One matcher a row, filled and applied before each token."""
 
-        def __init__(self, grammar: str) -> None:
-            self._grammar = grammar
+        def __init__(self, grammars: list[str]) -> None:
+            self._grammars = grammars
             self._matchers: list[Any] = []
             self._mask = torch.empty(0)
 
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
             if not self._matchers:
-                self._matchers = [llguidance.LLMatcher(tokens, self._grammar) for _ in range(len(scores))]
+                self._matchers = [llguidance.LLMatcher(tokens, grammar) for grammar in self._grammars]
                 self._mask = ll_torch.allocate_token_bitmask(len(scores), scores.shape[1])
             else:
                 for matcher, token_id in zip(self._matchers, input_ids[:, -1].tolist(), strict=True):
@@ -206,40 +218,37 @@ def _llguidance(model: Any, tokenizer: Any) -> _Make:
             allowed = bits.flatten(1)[:, :scores.shape[1]].bool().to(scores.device)
             return scores.masked_fill_(~allowed, -torch.inf)
 
-    def make(constraint: Constraint) -> Callable[[], Any]:
+    def compiled(constraint: Constraint) -> Any:
         if constraint.kind == "json_schema":
             schema = {**json.loads(constraint.source), "x-guidance": blanks}
-            grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
-        elif constraint.kind == "structural_tag":
+            return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        if constraint.kind == "structural_tag":
             tag = json.loads(constraint.source)
-            grammar = llguidance.StructTag.to_grammar([llguidance.StructTag(
+            return llguidance.StructTag.to_grammar([llguidance.StructTag(
                 trigger=next(trigger for trigger in tag["triggers"] if one["begin"].startswith(trigger)),
                 begin=one["begin"], grammar={**one["schema"], "x-guidance": blanks}, end=one["end"])
                 for one in tag["structures"]])
-        else:
-            grammar = llguidance.LLMatcher.grammar_from_regex(_pattern("llguidance", constraint))
-        return lambda: Processor(grammar)
+        return llguidance.LLMatcher.grammar_from_regex(_pattern("llguidance", constraint))
 
-    return make
+    return _Library(compiled, Processor)
 
 
-def _outlines(model: Any, tokenizer: Any) -> _Make:
+def _outlines(model: Any, tokenizer: Any) -> _Library:
     outlines, core = _module("outlines"), _module("outlines.backends.outlines_core")
     backend = core.OutlinesCoreBackend(outlines.from_transformers(model, tokenizer))
 
-    def make(constraint: Constraint) -> Callable[[], Any]:
+    def compiled(constraint: Constraint) -> Any:
         if constraint.kind == "json_schema":
-            processor = backend.get_json_schema_logits_processor(constraint.source)
-        else:
-            processor = backend.get_regex_logits_processor(_pattern("outlines", constraint))
+            return backend.get_json_schema_logits_processor(constraint.source)
+        return backend.get_regex_logits_processor(_pattern("outlines", constraint))
 
-        def fresh() -> Any:
-            processor.reset()
-            return processor
+    def processor(rows: list[Any]) -> Any:
+        if any(one is not rows[0] for one in rows):
+            raise NotHereError(ONE_FOR_ALL)
+        rows[0].reset()
+        return rows[0]
 
-        return fresh
-
-    return make
+    return _Library(compiled, processor)
 
 
 def _pattern(library: str, constraint: Constraint) -> str:
@@ -251,5 +260,5 @@ def _pattern(library: str, constraint: Constraint) -> str:
     return escape_choice(constraint.choices) if constraint.kind == "choice" else constraint.source
 
 
-_MAKERS: dict[str, Callable[[Any, Any], _Make]] = {
+_LIBRARIES: dict[str, Callable[[Any, Any], _Library]] = {
     "xgrammar": _xgrammar, "llguidance": _llguidance, "outlines": _outlines}

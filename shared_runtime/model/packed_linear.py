@@ -55,7 +55,8 @@ class PackedLinear:
 
     In float32 the plain product of one row is as fast as memory allows, and the packed one is a tenth slower. So the
     plain weights are kept too, which cost no memory while they are mapped from their file, and multiply a lone row. In
-    bfloat16 they multiply many rows, where that is faster in float32.
+    bfloat16 they multiply many rows where that is faster in float32; those of a file in another dtype are a copy of
+    their own.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
